@@ -1,0 +1,1 @@
+"""The Environments Hub: the server half of the open Lab."""

@@ -1,0 +1,1 @@
+"""Environments as packages: scaffold, build, publish, install, and the one door through which they run."""

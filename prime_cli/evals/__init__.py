@@ -1,0 +1,1 @@
+"""Evaluations: configuration, the run itself, the results on disk, statistics."""

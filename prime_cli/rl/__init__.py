@@ -1,0 +1,1 @@
+"""Reinforcement learning: launcher, orchestrator, trainer, inference, and the run directory between them."""

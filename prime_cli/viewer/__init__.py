@@ -1,0 +1,1 @@
+"""The Textual application for looking at runs and rollouts."""
