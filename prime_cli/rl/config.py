@@ -1,0 +1,141 @@
+"""The configuration of a reinforcement-learning run: the flat Lab schema, with tables for the local trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from prime_cli.core.config_file import StrictModel
+
+
+class SamplingConfig(StrictModel):
+    """How training rollouts sample. top_p and top_k are left out: a cut distribution cannot be trained on exactly."""
+
+    max_tokens: int = Field(default=512, ge=1)
+    temperature: float = Field(default=1.0, gt=0)
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+
+
+class EnvironmentConfig(StrictModel):
+    """One environment: a local or installed name, or `owner/name[@version]`."""
+
+    id: str = Field(min_length=1)
+    name: str | None = None
+    args: dict[str, Any] = Field(default_factory=dict)
+    timeout: float | None = Field(default=None, gt=0, description="seconds that one group of rollouts may take")
+
+
+class OptimizerConfig(StrictModel):
+    """AdamW. `max_norm` clips the global gradient norm."""
+
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_norm: float = Field(default=1.0, gt=0)
+
+
+class SchedulerConfig(StrictModel):
+    """Learning rate over steps: rises over `warmup_steps`, then stays, or falls to zero over the last `decay_steps`."""
+
+    warmup_steps: int = Field(default=10, ge=0)
+    decay_steps: int = Field(default=0, ge=0)
+
+
+class LossConfig(StrictModel):
+    """DPPO with a KL term: see `prime_cli.rl.trainer.loss`."""
+
+    dppo_mask_low: float = Field(default=0.2, gt=0, le=1)
+    dppo_mask_high: float = Field(default=0.2, gt=0, le=1)
+    kl_tau: float = Field(default=1e-3, ge=0)
+
+
+class TrainerConfig(StrictModel):
+    """The trainer process. `micro_batch_tokens` bounds the padded tokens of one forward pass."""
+
+    optim: OptimizerConfig = OptimizerConfig()
+    scheduler: SchedulerConfig = SchedulerConfig()
+    loss: LossConfig = LossConfig()
+    seq_len: int = Field(default=2048, ge=8)
+    micro_batch_tokens: int = Field(default=16384, ge=8)
+    batch_timeout_s: float = Field(default=1800, gt=0)
+
+
+class OrchestratorConfig(StrictModel):
+    """The orchestrator process.
+
+    `max_off_policy_steps` bounds how old the policy of a trained rollout may be; 0 is synchronous. Environments run in
+    `env_workers` processes each.
+    """
+
+    max_off_policy_steps: int = Field(default=1, ge=0)
+    env_workers: int = Field(default=2, ge=1)
+    policy_timeout_s: float = Field(default=1800, gt=0)
+
+
+class InferenceConfig(StrictModel):
+    """The inference server. `auto` takes vLLM where it and a GPU are present, else the embedded engine."""
+
+    engine: Literal["auto", "embedded", "vllm"] = "auto"
+    num_slots: int = Field(default=256, ge=1)
+    startup_timeout_s: float = Field(default=300, gt=0)
+
+
+class CheckpointsConfig(StrictModel):
+    """Weights in Hugging Face layout every `interval` steps and at the end; 0 means only at the end."""
+
+    interval: int = Field(default=0, ge=0)
+
+
+class RLConfig(StrictModel):
+    """One run. `batch_size` counts rollouts; a step uses `batch_size / rollouts_per_example` prompts."""
+
+    model: Path
+    env: list[EnvironmentConfig] = Field(min_length=1, max_length=1)
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    output_dir: Path = Path("outputs/rl")
+    max_steps: int = Field(default=100, ge=1)
+    batch_size: int = Field(default=128, ge=2)
+    rollouts_per_example: int = Field(default=8, ge=1)
+    max_inflight_rollouts: int | None = Field(default=None, ge=1)
+    learning_rate: float = Field(default=1e-5, gt=0)
+    seed: int = 0
+    sampling: SamplingConfig = SamplingConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    orchestrator: OrchestratorConfig = OrchestratorConfig()
+    inference: InferenceConfig = InferenceConfig()
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
+
+    @field_validator("rollouts_per_example")
+    @classmethod
+    def _groups_need_company(cls, value: int) -> int:
+        if value == 1:
+            raise ValueError("a group of 1 has no mean to compare with, so every advantage is zero; use 8 or 16")
+        return value
+
+    @model_validator(mode="after")
+    def _batch_is_whole_groups(self) -> RLConfig:
+        if self.batch_size % self.rollouts_per_example:
+            raise ValueError(
+                f"batch_size {self.batch_size} is not a multiple of rollouts_per_example {self.rollouts_per_example}"
+            )
+        if self.max_inflight_rollouts is not None and self.max_inflight_rollouts < self.rollouts_per_example:
+            raise ValueError("max_inflight_rollouts must be at least rollouts_per_example: a group starts as a whole")
+        if self.sampling.max_tokens >= self.trainer.seq_len:
+            raise ValueError(
+                f"sampling.max_tokens {self.sampling.max_tokens} leaves no room for a prompt "
+                f"in trainer.seq_len {self.trainer.seq_len}"
+            )
+        return self
+
+    @property
+    def groups_per_batch(self) -> int:
+        """Prompts in one training batch."""
+        return self.batch_size // self.rollouts_per_example
+
+    @property
+    def max_inflight_groups(self) -> int:
+        """Groups that may be generated at once: two batches' worth unless `max_inflight_rollouts` says otherwise."""
+        if self.max_inflight_rollouts is None:
+            return 2 * self.groups_per_batch
+        return self.max_inflight_rollouts // self.rollouts_per_example

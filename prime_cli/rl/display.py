@@ -1,0 +1,165 @@
+"""What a person sees of a running training: a live panel on a terminal, one line per step elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from prime_cli.rl.launcher import PROCESSES
+from prime_cli.rl.run_directory import RunDirectory, read_metrics
+
+_BARS = "▁▂▃▄▅▆▇█"
+MISMATCH_WARNING = 0.01
+
+
+class StepRecords:
+    """Merges the records of a run's metrics file by step, reading only what is new."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, dict[str, Any]] = {}
+        self._offset = 0
+
+    def update(self, run: RunDirectory) -> list[int]:
+        """Read on; return the steps that became complete (both sources have reported), in order."""
+        records, self._offset = read_metrics(run.metrics, after_byte=self._offset)
+        complete = []
+        for record in records:
+            step = self.steps.setdefault(record["step"], {"sources": set()})
+            step.update(record)
+            step["sources"].add(record["source"])
+            if step["sources"] >= {"orchestrator", "trainer"}:
+                complete.append(record["step"])
+        return complete
+
+    def rewards(self) -> list[float]:
+        """Return the mean reward of every step so far, in order."""
+        return [self.steps[s]["reward/mean"] for s in sorted(self.steps) if "reward/mean" in self.steps[s]]
+
+
+class PlainDisplay:
+    """One line per finished step, and a line whenever what is waited for changes during start-up."""
+
+    def __init__(self, console: Console, max_steps: int) -> None:
+        self._console = console
+        self._max_steps = max_steps
+        self._records = StepRecords()
+        self._started = time.monotonic()
+        self._last_status = ""
+
+    def observe(self, run: RunDirectory) -> None:
+        """Print what is new."""
+        for step in self._records.update(run):
+            self._console.print(step_line(self._records.steps[step], self._max_steps))
+        if not self._records.steps:
+            status = "; ".join(f"{name}: {doing}" for name, doing, _ in statuses(run))
+            if status != self._last_status:
+                self._last_status = status
+                self._console.print(f"[{time.monotonic() - self._started:5.1f} s] {status}", markup=False)
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class LiveDisplay:
+    """A panel that shows the reward curve, the figures that matter and what every process is waiting for."""
+
+    def __init__(self, console: Console, max_steps: int) -> None:
+        self._max_steps = max_steps
+        self._records = StepRecords()
+        self._started = time.monotonic()
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def observe(self, run: RunDirectory) -> None:
+        """Draw what is known now."""
+        self._records.update(run)
+        self._live.update(self._panel(run), refresh=True)
+
+    def close(self) -> None:
+        """Take the panel off the terminal."""
+        self._live.stop()
+
+    def _panel(self, run: RunDirectory) -> RenderableType:
+        steps = self._records.steps
+        latest: dict[str, Any] = {}
+        for step in sorted(steps):
+            latest |= {key: value for key, value in steps[step].items() if key != "sources"}
+        rewards = self._records.rewards()
+        title = Text.assemble(
+            ("prime rl  ", "bold"), (str(run.path), "cyan"),
+            f"  step {len(rewards)}/{self._max_steps}  {time.monotonic() - self._started:.0f} s",
+        )  # fmt: skip
+        figures = Table.grid(padding=(0, 3))
+        for row in figure_rows(latest):
+            figures.add_row(*(Text(f"{name} {value}", style=style) for name, value, style in row))
+        waiting = Table.grid(padding=(0, 2))
+        for name, doing, seconds in statuses(run):
+            waiting.add_row(Text(name, style="bold"), doing, f"{seconds:.0f} s" if seconds >= 1 else "")
+        curve = Text(sparkline(rewards, width=60) or "(no step yet)", style="green")
+        return Group(title, Text.assemble("reward ", curve), figures, waiting)
+
+
+def figure_rows(latest: dict[str, Any]) -> list[list[tuple[str, str, str]]]:
+    """Return the figures of the panel as rows of (name, value, style); the mismatch turns red when it is too high."""
+
+    def figure(key: str, form: str) -> str:
+        return format(latest[key], form) if key in latest else "-"
+
+    mismatch = latest.get("mismatch_kl/mean", 0.0)
+    alarm = "bold red" if mismatch > MISMATCH_WARNING else ""
+    errors = latest.get("errors", 0)
+    return [
+        [
+            ("reward", figure("reward/mean", ".3f"), "bold"),
+            ("staleness", f"{figure('off_policy/mean', '.1f')} (max {figure('off_policy/max', 'd')})", ""),
+            ("mismatch KL", figure("mismatch_kl/mean", ".1e"), alarm),
+            ("entropy", figure("entropy/mean", ".3f"), ""),
+        ],
+        [
+            ("tokens/s", figure("perf/throughput", ",.0f"), ""),
+            ("rollouts/s", figure("perf/rollouts_per_second", ",.0f"), ""),
+            ("grad norm", figure("optim/grad_norm", ".3f"), ""),
+            ("errors", figure("errors", "d"), "red" if errors else ""),
+        ],
+    ]
+
+
+def statuses(run: RunDirectory) -> list[tuple[str, str, float]]:
+    """Return (process, what it does, for how many seconds) of every process that has said so."""
+    known = []
+    for name in PROCESSES:
+        status = run.read_status(name)
+        if status is not None:
+            known.append((name, *status))
+    return known
+
+
+def step_line(record: dict[str, Any], max_steps: int) -> str:
+    """Return one step as a line of log."""
+    errors = f"  errors {record['errors']}" if record["errors"] else ""
+    return (
+        f"step {record['step']}/{max_steps}  reward {record['reward/mean']:.3f}  "
+        f"staleness {record['off_policy/mean']:.1f}  mismatch {record['mismatch_kl/mean']:.1e}  "
+        f"entropy {record['entropy/mean']:.3f}  {record['perf/throughput']:,.0f} tokens/s  "
+        f"waited {record['time/wait_for_batch']:.2f} s for rollouts{errors}"
+    )
+
+
+def sparkline(values: list[float], *, width: int) -> str:
+    """Return the values as a line of block characters between their least and greatest, averaged to `width` columns."""
+    if not values:
+        return ""
+    count = min(width, len(values))
+    columns = [
+        sum(values[i * len(values) // count : (i + 1) * len(values) // count])
+        / ((i + 1) * len(values) // count - i * len(values) // count)
+        for i in range(count)
+    ]
+    low, high = min(columns), max(columns)
+    scale = (high - low) or 1.0
+    return "".join(_BARS[round((value - low) / scale * (len(_BARS) - 1))] for value in columns)

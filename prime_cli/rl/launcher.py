@@ -1,0 +1,182 @@
+"""Starts the processes of a run, watches them, and ends them all when one of them dies.
+
+The launcher never hangs: it polls its children, and a child that ends early ends the run with its name, how it ended
+and its last lines of log. All children lead their own process groups and die with the launcher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from prime_cli.core.errors import ProcessDied
+from prime_cli.core.files import write_json_atomically
+from prime_cli.core.processes import describe_exit, end_process_groups, tail
+from prime_cli.environments.resolve import parse_environment_id
+from prime_cli.models.folder import check_model_folder
+from prime_cli.rl.config import RLConfig
+from prime_cli.rl.inference.serving import server_command, start_server, wait_until_ready
+from prime_cli.rl.orchestrator.policy import InferenceAddress
+from prime_cli.rl.run_directory import RunDirectory, create_run_directory, read_metrics
+
+_POLL_S = 0.1
+_GRACE_S = 5.0
+_INFERENCE_VARIABLE = "PRIME_RUN_INFERENCE"
+PROCESSES = ("inference", "trainer", "orchestrator")
+
+Observer = Callable[[RunDirectory], None]
+"""Called about ten times a second while the run goes on, to show what is seen."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """How a finished run went."""
+
+    path: Path
+    weights: Path
+    steps: int
+    first_reward: float
+    last_reward: float
+    seconds: float
+
+
+@dataclass
+class _Child:
+    name: str
+    process: subprocess.Popen[bytes]
+
+
+def default_run_name(config: RLConfig) -> str:
+    """Return `<environment>--<model>--<8 hex digits>`."""
+    environment = parse_environment_id(config.env[0].id).name
+    return f"{environment}--{config.model.resolve().name}--{secrets.token_hex(4)}"
+
+
+def run_training(config: RLConfig, observe: Observer) -> RunSummary:
+    """Run the whole training and return how it went.
+
+    Raises:
+        NotAModel: the configured model is not a model folder.
+        ProcessDied: a process ended before its work was done.
+        KeyboardInterrupt: after everything was stopped.
+    """
+    check_model_folder(config.model)
+    resolved = config.model_copy(update={"model": config.model.resolve()})
+    run = create_run_directory(
+        config.output_dir, config.name or default_run_name(config), resolved.model_dump(mode="json")
+    )
+    started = time.monotonic()
+    children: list[_Child] = []
+    with _terminate_as_interrupt():
+        try:
+            _run_children(resolved, run, children, observe)
+        finally:
+            end_process_groups([child.process for child in children], grace_s=_GRACE_S)
+    summary = _summary(run, time.monotonic() - started)
+    write_json_atomically(run.summary, {**asdict(summary), "path": str(summary.path), "weights": str(summary.weights)})
+    return summary
+
+
+def _run_children(config: RLConfig, run: RunDirectory, children: list[_Child], observe: Observer) -> None:
+    token = secrets.token_urlsafe(16)
+    ready_file = run.path / "status" / "inference_ready.json"
+    run.set_status("inference", "loading the model")
+    command = server_command(
+        config.model, model_name="policy", ready_file=ready_file, num_slots=config.inference.num_slots, seed=config.seed
+    )
+    children.append(_Child("inference", start_server(command, log_path=run.log("inference"), admin_token=token)))
+    children.append(_start(run, "trainer", "prime_cli.rl.trainer.process", {}))
+    url = _wait_for_server(config, run, children, ready_file, observe)
+    run.set_status("inference", "serving")
+    address = InferenceAddress(base_url=f"{url}/v1", model="policy", admin_url=url, admin_token=token)
+    variables = {_INFERENCE_VARIABLE: json.dumps(asdict(address))}
+    children.append(_start(run, "orchestrator", "prime_cli.rl.orchestrator.process", variables))
+    unfinished = {"trainer", "orchestrator"}
+    while unfinished:
+        for child in children:
+            code = child.process.poll()
+            if code == 0 and child.name in unfinished:
+                unfinished.discard(child.name)
+            elif code is not None and (code != 0 or child.name == "inference"):
+                raise _died(run, child, code)
+        observe(run)
+        time.sleep(_POLL_S)
+    observe(run)
+
+
+def _wait_for_server(
+    config: RLConfig, run: RunDirectory, children: list[_Child], ready_file: Path, observe: Observer
+) -> str:
+    deadline = time.monotonic() + config.inference.startup_timeout_s
+    while not ready_file.exists() and time.monotonic() < deadline:
+        for child in children:
+            code = child.process.poll()
+            if code is not None:
+                raise _died(run, child, code)
+        observe(run)
+        time.sleep(_POLL_S)
+    remaining_s = max(0.1, deadline - time.monotonic())
+    return wait_until_ready(
+        children[0].process, ready_file, log_path=run.log("inference"), timeout_s=remaining_s, name="inference server"
+    )
+
+
+def _start(run: RunDirectory, name: str, module: str, variables: dict[str, str]) -> _Child:
+    environment = os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"} | variables
+    with run.log(name).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, str(run.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+    return _Child(name, process)
+
+
+def _died(run: RunDirectory, child: _Child, code: int) -> ProcessDied:
+    lines = tail(run.log(child.name))
+    own = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    if code == 1 and own:
+        hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
+        return ProcessDied(
+            f"the {child.name} stopped: {own[-1]}", hint=hints[-1] if hints else f"log: {run.log(child.name)}"
+        )
+    shown = "\n".join(f"  {line}" for line in lines) or "  (it wrote nothing)"
+    return ProcessDied(
+        f"the {child.name} process died ({describe_exit(code)}); its last lines of log:\n{shown}",
+        hint=f"the whole log is {run.log(child.name)}",
+    )
+
+
+@contextlib.contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM stop the run as Ctrl-C does, so that nothing is left behind."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous: Any = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _summary(run: RunDirectory, seconds: float) -> RunSummary:
+    records, _ = read_metrics(run.metrics)
+    rewards = [record["reward/mean"] for record in records if record["source"] == "orchestrator"]
+    last_step = run.exported_steps()[-1]
+    return RunSummary(run.path, run.weights(last_step), last_step, rewards[0], rewards[-1], seconds)

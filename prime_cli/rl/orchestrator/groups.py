@@ -1,0 +1,103 @@
+"""A finished group of rollouts: what it says, and what of it is trained on."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prime_cli.rl.orchestrator.advantages import group_mean_advantages
+from prime_cli.rl.orchestrator.samples import samples_of_rollout
+from prime_cli.rl.transport import Sample
+
+
+@dataclass
+class FinishedGroup:
+    """The rollouts of one prompt, in verifiers' output form, and the policy version they were dispatched under."""
+
+    rollouts: list[dict[str, Any]]
+    version: int
+
+    @property
+    def clean(self) -> list[dict[str, Any]]:
+        """The rollouts without an error; only these are scored and trained on."""
+        return [rollout for rollout in self.rollouts if not rollout.get("error")]
+
+    @property
+    def rewards(self) -> list[float]:
+        """Rewards of the clean rollouts."""
+        return [float(rollout["reward"]) for rollout in self.clean]
+
+    def samples(self, *, temperature: float) -> list[Sample]:
+        """Return the samples of the rollouts whose advantage is not zero.
+
+        Raises:
+            TokensMissing: the inference server returned no token ids.
+        """
+        clean = self.clean
+        if not clean:
+            return []
+        samples: list[Sample] = []
+        for rollout, advantage in zip(clean, group_mean_advantages(self.rewards), strict=True):
+            if advantage != 0.0:
+                samples += samples_of_rollout(rollout["trajectory"], advantage=advantage, temperature=temperature)
+        return samples
+
+
+def rollout_metrics(groups: Sequence[FinishedGroup], samples: Sequence[Sample]) -> dict[str, float | int]:
+    """Return the figures of all finished rollouts of a batch, whether or not they are trained on.
+
+    The reward is the mean over every rollout without an error: groups that are all right or all wrong teach nothing and
+    are not shipped, but leaving them out of the figure would bias it.
+    """
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    clean = [rollout for group in groups for rollout in group.clean]
+    rewards = [float(rollout["reward"]) for rollout in clean]
+    spread = [max(group.rewards) - min(group.rewards) for group in groups if group.rewards]
+    top = max(rewards, default=0.0)
+    values: dict[str, float | int] = {
+        "reward/mean": statistics.fmean(rewards) if rewards else 0.0,
+        "reward/min": min(rewards, default=0.0),
+        "reward/max": top,
+        "rollouts": len(rollouts),
+        "errors": len(rollouts) - len(clean),
+        "truncated": _share(bool(rollout.get("is_truncated")) for rollout in clean),
+        "groups/zero_advantage": _share(value == 0 for value in spread),
+        "samples": len(samples),
+        "turns/mean": statistics.fmean([len(r["trajectory"]) for r in clean]) if clean else 0.0,
+        "completion_tokens/mean": statistics.fmean([_completion_tokens(r) for r in clean]) if clean else 0.0,
+    }
+    for name in sorted({name for rollout in clean for name in (rollout.get("metrics") or {})}):
+        column = [float(rollout["metrics"].get(name) or 0.0) for rollout in clean]
+        values[f"metrics/{name}"] = statistics.fmean(column)
+    return values
+
+
+def error_counts(groups: Sequence[FinishedGroup]) -> Counter[str]:
+    """Return how often each kind of error occurred."""
+    return Counter(
+        describe_error(rollout["error"]) for group in groups for rollout in group.rollouts if rollout.get("error")
+    )
+
+
+def describe_error(error: Any) -> str:
+    """Say in one line what went wrong in a rollout."""
+    if isinstance(error, Mapping):
+        return str(error.get("message") or error.get("error_chain_str") or error.get("error") or error)
+    return str(error)
+
+
+def stored_rollout(rollout: Mapping[str, Any], group: FinishedGroup) -> dict[str, Any]:
+    """Return the part of a rollout that is kept on disk: everything but the token columns."""
+    return {key: value for key, value in rollout.items() if key != "trajectory"} | {"policy_version": group.version}
+
+
+def _completion_tokens(rollout: Mapping[str, Any]) -> int:
+    return sum(len((step.get("tokens") or {}).get("completion_ids", ())) for step in rollout["trajectory"])
+
+
+def _share(flags: Any) -> float:
+    values = [bool(flag) for flag in flags]
+    return sum(values) / len(values) if values else 0.0

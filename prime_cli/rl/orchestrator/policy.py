@@ -1,0 +1,89 @@
+"""Follows the trainer's broadcasts and loads each new version into the inference server, while it goes on serving."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import httpx
+
+from prime_cli.core.errors import PrimeError
+from prime_cli.rl.run_directory import RunDirectory
+
+_POLL_S = 0.01
+_ADMIN_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class InferenceAddress:
+    """Where the run's inference server is: `base_url` ends in /v1; the admin routes lie at `admin_url`."""
+
+    base_url: str
+    model: str
+    admin_url: str
+    admin_token: str
+
+
+class InferenceAdmin:
+    """The control routes, named alike by vLLM (in development mode) and by the embedded engine."""
+
+    def __init__(self, address: InferenceAddress) -> None:
+        self._client = httpx.AsyncClient(
+            base_url=address.admin_url,
+            headers={"Authorization": f"Bearer {address.admin_token}"},
+            timeout=_ADMIN_TIMEOUT_S,
+        )
+
+    async def load_weights(self, run: RunDirectory, version: int) -> None:
+        """Load the broadcast weights of `version` between two decoding steps; running requests are kept.
+
+        Raises:
+            PrimeError: the server refused, or did not answer.
+        """
+        await self._post("/pause", params={"mode": "keep"})
+        try:
+            folder = str(run.broadcast(version).resolve())
+            await self._post("/collective_rpc", json={"method": "reload_weights", "kwargs": {"weights_path": folder}})
+            await self._post("/update_weight_version", json={"new_version": str(version)})
+        finally:
+            await self._post("/resume")
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._client.aclose()
+
+    async def _post(self, path: str, **request: object) -> None:
+        try:
+            response = await self._client.post(path, **request)  # type: ignore[arg-type]
+        except httpx.HTTPError as error:
+            raise PrimeError(f"the inference server did not answer {path}: {error or type(error).__name__}") from error
+        if response.status_code != 200:
+            raise PrimeError(f"the inference server refused {path}: HTTP {response.status_code} {response.text[:200]}")
+
+
+class PolicyWatcher:
+    """Keeps the server's weights at the newest broadcast version.
+
+    `version` is what the server samples with now; `changed` is set whenever it rises.
+    """
+
+    def __init__(self, run: RunDirectory, admin: InferenceAdmin) -> None:
+        self.version = 0
+        self.changed = asyncio.Event()
+        self.update_seconds = 0.0
+        self._run = run
+        self._admin = admin
+
+    async def follow(self) -> None:
+        """Poll for broadcasts for ever, loading the newest and skipping those in between."""
+        loop = asyncio.get_running_loop()
+        while True:
+            newest = self._run.newest_broadcast()
+            if newest is None or newest <= self.version:
+                await asyncio.sleep(_POLL_S)
+                continue
+            started = loop.time()
+            await self._admin.load_weights(self._run, newest)
+            self.update_seconds = loop.time() - started
+            self.version = newest
+            self.changed.set()

@@ -1,0 +1,117 @@
+"""The orchestrator process: environment workers on one side, the inference server and the trainer on the other."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from prime_cli.core.errors import PrimeError
+from prime_cli.core.processes import die_with_parent
+from prime_cli.environments.resolve import parse_environment_id
+from prime_cli.environments.runtime import EnvironmentSpec, EnvironmentWorkers, ModelEndpoint
+from prime_cli.environments.workspace import workspace_python
+from prime_cli.rl.config import RLConfig
+from prime_cli.rl.orchestrator.examples import shuffled_forever
+from prime_cli.rl.orchestrator.loop import Orchestrator
+from prime_cli.rl.orchestrator.policy import InferenceAddress, InferenceAdmin, PolicyWatcher
+from prime_cli.rl.run_directory import RunDirectory
+
+INFERENCE_VARIABLE = "PRIME_RUN_INFERENCE"
+_STATE_COLUMNS = ("trajectory",)
+
+
+async def orchestrate(run: RunDirectory, config: RLConfig, address: InferenceAddress) -> None:
+    """Produce all batches of the run.
+
+    Raises:
+        PrimeError: the environment does not load, every rollout fails, or the server refuses new weights.
+    """
+    environment = config.env[0]
+    run.set_status("orchestrator", f"loading the environment {environment.id}")
+    workers = EnvironmentWorkers(
+        EnvironmentSpec(parse_environment_id(environment.id).name, environment.args, environment.name),
+        python=workspace_python(),
+        num_workers=config.orchestrator.env_workers,
+        log_directory=run.path / "logs",
+    )
+    admin = InferenceAdmin(address)
+    watcher = PolicyWatcher(run, admin)
+    try:
+        await workers.start()
+        rows = await workers.examples("train")
+        endpoint = ModelEndpoint(base_url=address.base_url, model=address.model)
+        sampling = sampling_arguments(config)
+
+        async def run_group(index: int) -> list[dict[str, Any]]:
+            inputs = [rows[index]] * config.rollouts_per_example
+            return await workers.run_group(
+                inputs, endpoint, sampling, state_columns=_STATE_COLUMNS, timeout_s=environment.timeout
+            )
+
+        orchestrator = Orchestrator(
+            config, run, run_group=run_group, policy=watcher, examples=shuffled_forever(len(rows), config.seed)
+        )
+        await _first_to_end(orchestrator.produce(), watcher.follow())
+    finally:
+        await workers.close()
+        await admin.close()
+
+
+def sampling_arguments(config: RLConfig) -> dict[str, Any]:
+    """Return what is sent with each request: always with token ids and log-probabilities, never with a cut."""
+    return {
+        "temperature": config.sampling.temperature,
+        "max_tokens": config.sampling.max_tokens,
+        "top_p": 1.0,
+        "logprobs": True,
+        "extra_body": {**config.sampling.extra_body, "return_token_ids": True},
+    }
+
+
+async def _first_to_end(main: Any, companion: Any) -> None:
+    """Run both; return when `main` does, raise when either raises."""
+    tasks = {asyncio.ensure_future(main), asyncio.ensure_future(companion)}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry of `python -m prime_cli.rl.orchestrator.process RUN`; the server's address is in the environment."""
+    parser = argparse.ArgumentParser(description="Produce the training batches of a run directory.")
+    parser.add_argument("run_directory", type=Path)
+    options = parser.parse_args(arguments)
+    die_with_parent()
+    run = RunDirectory(options.run_directory)
+    address = InferenceAddress(**json.loads(os.environ[INFERENCE_VARIABLE]))
+    config = RLConfig.model_validate_json(run.config.read_text())
+    try:
+        asyncio.run(_until_terminated(orchestrate(run, config, address)))
+    except PrimeError as error:
+        sys.exit(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit(130)
+
+
+async def _until_terminated(work: Any) -> None:
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError):
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    await task
+
+
+if __name__ == "__main__":
+    main()

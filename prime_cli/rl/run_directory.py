@@ -1,0 +1,154 @@
+"""The folder of one run, and the only place where its layout is written down.
+
+config.json            the resolved configuration
+metrics.jsonl          one record per step and source (orchestrator, trainer)
+rollouts/step_S.jsonl  the rollouts of batch S
+batches/step_S/        what the orchestrator hands to the trainer; removed once trained
+broadcasts/step_V/     weights of policy version V on their way to the inference server; removed once stale
+weights/step_N/        weights in Hugging Face layout
+status/NAME.json       what each process is doing, or waiting for
+logs/NAME.log          output of each process
+summary.json           written last: how the run ended
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prime_cli.core.files import directory_written_aside, write_json_atomically
+
+_STEP = re.compile(r"^step_(\d+)$")
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Paths and atomic writes of one run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved configuration."""
+        return self.path / "config.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON record per line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """How the run ended; absent while it runs."""
+        return self.path / "summary.json"
+
+    def log(self, name: str) -> Path:
+        """The log of the process `name`."""
+        return self.path / "logs" / f"{name}.log"
+
+    def rollouts(self, step: int) -> Path:
+        """The rollouts of batch `step`, one JSON object per line."""
+        return self.path / "rollouts" / f"step_{step}.jsonl"
+
+    def batch(self, step: int) -> Path:
+        """The folder with the training batch of `step`."""
+        return self.path / "batches" / f"step_{step}"
+
+    def broadcast(self, version: int) -> Path:
+        """The folder with the weights of policy `version` on their way to the inference server."""
+        return self.path / "broadcasts" / f"step_{version}"
+
+    def weights(self, step: int) -> Path:
+        """The exported weights after `step`."""
+        return self.path / "weights" / f"step_{step}"
+
+    def newest_broadcast(self) -> int | None:
+        """Return the newest policy version that was broadcast, or None."""
+        return max(_steps_in(self.path / "broadcasts"), default=None)
+
+    def exported_steps(self) -> list[int]:
+        """Return the steps whose weights were exported, ascending."""
+        return sorted(_steps_in(self.path / "weights"))
+
+    def drop_broadcasts_before(self, version: int) -> None:
+        """Remove broadcasts older than `version`."""
+        for old in _steps_in(self.path / "broadcasts"):
+            if old < version:
+                shutil.rmtree(self.broadcast(old), ignore_errors=True)
+
+    def append_metrics(self, step: int, source: str, values: dict[str, float | int]) -> None:
+        """Append one record; a single write per line, so that two processes may append at once."""
+        record = {"step": step, "source": source, "time": time.time(), **values}
+        line = (json.dumps(record) + "\n").encode()
+        descriptor = os.open(self.metrics, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+    def set_status(self, name: str, doing: str) -> None:
+        """Record what the process `name` is doing or waiting for, for whoever watches the run."""
+        path = self.path / "status" / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        aside = path.with_suffix(f".{os.getpid()}")
+        aside.write_text(json.dumps({"doing": doing, "since": time.time()}))
+        os.replace(aside, path)
+
+    def read_status(self, name: str) -> tuple[str, float] | None:
+        """Return (what `name` does, seconds since), or None when it has not said anything yet."""
+        try:
+            status = json.loads((self.path / "status" / f"{name}.json").read_text())
+        except FileNotFoundError:
+            return None
+        return str(status["doing"]), time.time() - float(status["since"])
+
+
+RL_FOLDERS = ("rollouts", "batches", "broadcasts", "weights", "status", "logs")
+SFT_FOLDERS = ("weights", "logs")
+
+
+def create_run_directory(
+    parent: Path, name: str, config: dict[str, Any], *, folders: Sequence[str] = RL_FOLDERS
+) -> RunDirectory:
+    """Create the folder of a new run with its configuration in it; an existing run of that name gets a number behind.
+
+    The folder appears whole: its configuration is in it when its name does.
+    """
+    final = parent / name
+    number = 2
+    while final.exists():
+        final = parent / f"{name}-{number}"
+        number += 1
+    with directory_written_aside(final) as aside:
+        write_json_atomically(aside / "config.json", config)
+        for folder in folders:
+            (aside / folder).mkdir()
+    return RunDirectory(final)
+
+
+def read_metrics(path: Path, *, after_byte: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """Read whole records of a metrics file from a byte offset on; return them and the offset to go on from."""
+    try:
+        with path.open("rb") as file:
+            file.seek(after_byte)
+            data = file.read()
+    except FileNotFoundError:
+        return [], after_byte
+    end = data.rfind(b"\n") + 1
+    return [json.loads(line) for line in data[:end].splitlines()], after_byte + end
+
+
+def _steps_in(folder: Path) -> Iterator[int]:
+    if not folder.is_dir():
+        return
+    for entry in folder.iterdir():
+        match = _STEP.match(entry.name)
+        if match:
+            yield int(match.group(1))

@@ -1,0 +1,1 @@
+"""The trainer: blind to the algorithm, it turns weighted tokens into a gradient step."""

@@ -1,0 +1,148 @@
+"""One optimizer step over a batch of samples: what RL and supervised fine-tuning share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from prime_cli.rl.config import LossConfig, OptimizerConfig, SchedulerConfig
+from prime_cli.rl.trainer.loss import loss_of, token_logprobs
+from prime_cli.rl.trainer.micro_batches import MicroBatch, micro_batches_of
+from prime_cli.rl.transport import Sample
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """Facts of one step; means are over the tokens that the loss counts."""
+
+    loss: float
+    entropy: float
+    mismatch_kl: float
+    mismatch_kl_max: float
+    ratio: float
+    masked_share: float
+    grad_norm: float
+    learning_rate: float
+    tokens: int
+    loss_tokens: int
+
+
+class Learner:
+    """A model with its optimizer and learning-rate schedule.
+
+    Args:
+        model: a causal language model; trained in place.
+        total_steps: the step at which a decaying schedule reaches zero.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        learning_rate: float,
+        optimizer: OptimizerConfig,
+        scheduler: SchedulerConfig,
+        loss: LossConfig,
+        total_steps: int,
+        micro_batch_tokens: int,
+        seq_len: int,
+    ) -> None:
+        self.model = model.train()
+        self._device = str(next(model.parameters()).device)
+        self._loss = loss
+        self._max_norm = optimizer.max_norm
+        self._micro_batch_tokens = micro_batch_tokens
+        self._seq_len = seq_len
+        self._optimizer = torch.optim.AdamW(
+            model.parameters(),
+            lr=learning_rate,
+            betas=optimizer.betas,
+            weight_decay=optimizer.weight_decay,
+            foreach=True,
+        )
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(
+            self._optimizer, lambda step: learning_rate_factor(step, total_steps, scheduler)
+        )
+
+    def step(self, samples: Sequence[Sample]) -> StepReport:
+        """Take one optimizer step on `samples`; without any weighted token the weights stay as they are."""
+        batches = micro_batches_of(
+            samples, max_tokens=self._micro_batch_tokens, seq_len=self._seq_len, device=self._device
+        )
+        rl_total = sum(int((batch.columns.rl_weights != 0).sum()) for batch in batches)
+        ce_total = sum(int((batch.columns.ce_weights != 0).sum()) for batch in batches)
+        totals = _Totals()
+        for batch in batches:
+            self._backward(batch, rl_total, ce_total, totals)
+        rate = float(self._schedule.get_last_lr()[0])
+        grad_norm = 0.0
+        if rl_total or ce_total:
+            grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._max_norm))
+            self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._schedule.step()
+        counted = max(rl_total, 1)
+        return StepReport(
+            loss=totals.loss,
+            entropy=totals.entropy / max(rl_total + ce_total, 1),
+            mismatch_kl=totals.mismatch_kl / counted,
+            mismatch_kl_max=totals.mismatch_kl_max,
+            ratio=totals.ratio / counted,
+            masked_share=totals.masked / counted,
+            grad_norm=grad_norm,
+            learning_rate=rate,
+            tokens=sum(batch.real_tokens for batch in batches),
+            loss_tokens=rl_total + ce_total,
+        )
+
+    def evaluate(self, samples: Sequence[Sample]) -> float:
+        """Return the mean cross-entropy, in nats, of the tokens with a `ce` weight; nothing is trained."""
+        batches = micro_batches_of(
+            samples, max_tokens=self._micro_batch_tokens, seq_len=self._seq_len, device=self._device
+        )
+        total, count = 0.0, 0
+        with torch.no_grad():
+            for batch in batches:
+                logits = self.model(input_ids=batch.token_ids, use_cache=False).logits
+                logprobs, _ = token_logprobs(logits, batch.token_ids, batch.temperatures)
+                counted = batch.columns.ce_weights != 0
+                total -= float(logprobs[counted].sum())
+                count += int(counted.sum())
+        return total / max(count, 1)
+
+    def _backward(self, batch: MicroBatch, rl_total: int, ce_total: int, totals: _Totals) -> None:
+        logits = self.model(input_ids=batch.token_ids, use_cache=False).logits
+        logprobs, entropies = token_logprobs(logits, batch.token_ids, batch.temperatures)
+        parts = loss_of(logprobs, batch.columns, self._loss, rl_total=rl_total, ce_total=ce_total)
+        parts.loss.backward()
+        counted = (batch.columns.rl_weights != 0) | (batch.columns.ce_weights != 0)
+        totals.loss += float(parts.loss.detach())
+        totals.entropy += float(entropies[counted].sum())
+        totals.mismatch_kl += parts.mismatch_kl_sum
+        totals.mismatch_kl_max = max(totals.mismatch_kl_max, parts.mismatch_kl_max)
+        totals.ratio += parts.ratio_sum
+        totals.masked += parts.masked_tokens
+
+
+@dataclass
+class _Totals:
+    loss: float = 0.0
+    entropy: float = 0.0
+    mismatch_kl: float = 0.0
+    mismatch_kl_max: float = 0.0
+    ratio: float = 0.0
+    masked: int = 0
+
+
+def learning_rate_factor(step: int, total_steps: int, scheduler: SchedulerConfig) -> float:
+    """Return the factor on the learning rate at this index (from 0): linear warm-up, hold, linear decay."""
+    factor = 1.0
+    if scheduler.warmup_steps:
+        factor = min(1.0, (step + 1) / scheduler.warmup_steps)
+    remaining = total_steps - step
+    if scheduler.decay_steps and remaining <= scheduler.decay_steps:
+        factor = min(factor, max(0.0, remaining / scheduler.decay_steps))
+    return factor

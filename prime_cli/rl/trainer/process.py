@@ -1,0 +1,136 @@
+"""The trainer process: waits for batch s, takes a step, hands on the weights of version s, and so on to the end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from prime_cli.core.errors import PrimeError
+from prime_cli.core.files import directory_written_aside
+from prime_cli.core.processes import die_with_parent
+from prime_cli.models.folder import load_causal_model, load_tokenizer, save_model_folder
+from prime_cli.rl.config import RLConfig
+from prime_cli.rl.run_directory import RunDirectory
+from prime_cli.rl.trainer.learner import Learner, StepReport
+from prime_cli.rl.transport import Batch, read_batch
+
+_POLL_S = 0.005
+
+
+class TrainerProcess:
+    """The loop of one trainer over the batches of a run directory."""
+
+    def __init__(self, run: RunDirectory, config: RLConfig) -> None:
+        self._run = run
+        self._config = config
+        run.set_status("trainer", "loading the model")
+        torch.set_num_threads(int(os.environ.get("PRIME_TORCH_THREADS", "1")))
+        torch.manual_seed(config.seed)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._tokenizer = load_tokenizer(config.model)
+        self._learner = Learner(
+            load_causal_model(config.model, device=device),
+            learning_rate=config.learning_rate,
+            optimizer=config.trainer.optim,
+            scheduler=config.trainer.scheduler,
+            loss=config.trainer.loss,
+            total_steps=config.max_steps,
+            micro_batch_tokens=config.trainer.micro_batch_tokens,
+            seq_len=config.trainer.seq_len,
+        )
+
+    def train(self) -> None:
+        """Train `max_steps` steps and export the final weights."""
+        for step in range(1, self._config.max_steps + 1):
+            batch, waited_s = self._wait_for_batch(step)
+            self._run.set_status("trainer", f"training step {step}")
+            started = time.perf_counter()
+            report = self._learner.step(batch.samples)
+            trained_s = time.perf_counter() - started
+            started = time.perf_counter()
+            self._broadcast(step)
+            broadcast_s = time.perf_counter() - started
+            shutil.rmtree(self._run.batch(step))
+            self._run.append_metrics(step, "trainer", _metrics(report, waited_s, trained_s, broadcast_s))
+            interval = self._config.checkpoints.interval
+            if step == self._config.max_steps or (interval and step % interval == 0):
+                self._run.set_status("trainer", f"exporting the weights of step {step}")
+                save_model_folder(self._learner.model, self._tokenizer, self._run.weights(step))
+            print(  # noqa: T201 - the log of this process
+                f"step {step} loss {report.loss:+.4f} grad norm {report.grad_norm:.3f} "
+                f"mismatch {report.mismatch_kl:.2e} tokens {report.tokens} waited {waited_s:.2f} s",
+                flush=True,
+            )
+        self._run.set_status("trainer", "done")
+
+    def _wait_for_batch(self, step: int) -> tuple[Batch, float]:
+        self._run.set_status("trainer", f"waiting for batch {step}")
+        folder = self._run.batch(step)
+        started = time.perf_counter()
+        limit = self._config.trainer.batch_timeout_s
+        while not folder.exists():
+            if time.perf_counter() - started > limit:
+                raise PrimeError(
+                    f"the trainer waited {limit:.0f} s for batch {step} and got none",
+                    hint="look at the orchestrator's log; raise trainer.batch_timeout_s if rollouts take this long",
+                )
+            time.sleep(_POLL_S)
+        return read_batch(folder), time.perf_counter() - started
+
+    def _broadcast(self, version: int) -> None:
+        """Write the weights as version `version`; the folder's name appears when its content is complete."""
+        tensors: dict[str, Any] = {
+            name: parameter.detach().contiguous() for name, parameter in self._learner.model.named_parameters()
+        }
+        with directory_written_aside(self._run.broadcast(version)) as aside:
+            save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
+        # The orchestrator only ever loads the newest; the one before may be in the middle of being read.
+        self._run.drop_broadcasts_before(version - 2)
+
+
+def _metrics(report: StepReport, waited_s: float, trained_s: float, broadcast_s: float) -> dict[str, float | int]:
+    step_s = waited_s + trained_s + broadcast_s
+    return {
+        "loss/mean": report.loss,
+        "entropy/mean": report.entropy,
+        "mismatch_kl/mean": report.mismatch_kl,
+        "mismatch_kl/max": report.mismatch_kl_max,
+        "ratio/mean": report.ratio,
+        "is_masked": report.masked_share,
+        "optim/grad_norm": report.grad_norm,
+        "optim/lr": report.learning_rate,
+        "progress/tokens": report.tokens,
+        "progress/loss_tokens": report.loss_tokens,
+        "perf/throughput": report.tokens / step_s if step_s else 0.0,
+        "time/step": step_s,
+        "time/wait_for_batch": waited_s,
+        "time/forward_backward": trained_s,
+        "time/broadcast_weights": broadcast_s,
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry of `python -m prime_cli.rl.trainer.process RUN_DIRECTORY`."""
+    parser = argparse.ArgumentParser(description="Train on the batches of a run directory.")
+    parser.add_argument("run_directory", type=Path)
+    options = parser.parse_args(arguments)
+    die_with_parent()
+    run = RunDirectory(options.run_directory)
+    try:
+        TrainerProcess(run, RLConfig.model_validate_json(run.config.read_text())).train()
+    except PrimeError as error:
+        sys.exit(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
