@@ -63,9 +63,8 @@ class Learner:
             weight_decay=optimizer.weight_decay,
             foreach=True,
         )
-        self._schedule = torch.optim.lr_scheduler.LambdaLR(
-            self._optimizer, lambda step: learning_rate_factor(step, total_steps, scheduler)
-        )
+        self._rate_at = lambda step: learning_rate * learning_rate_factor(step, total_steps, scheduler)
+        self._steps_taken = 0
 
     def step(self, samples: Sequence[Sample]) -> StepReport:
         """Take one optimizer step on `samples`; without any weighted token the weights stay as they are."""
@@ -77,13 +76,15 @@ class Learner:
         totals = _Totals()
         for batch in batches:
             self._backward(batch, rl_total, ce_total, totals)
-        rate = float(self._schedule.get_last_lr()[0])
+        rate = self._rate_at(self._steps_taken)
         grad_norm = 0.0
         if rl_total or ce_total:
             grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._max_norm))
+            for parameters in self._optimizer.param_groups:
+                parameters["lr"] = rate
             self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
-        self._schedule.step()
+        self._steps_taken += 1
         counted = max(rl_total, 1)
         return StepReport(
             loss=totals.loss,
