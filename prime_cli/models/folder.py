@@ -53,6 +53,7 @@ def load_causal_model(folder: Path, *, device: str = "cpu", dtype: str = "float3
     """
     check_model_folder(folder)
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
 
@@ -61,7 +62,7 @@ def load_causal_model(folder: Path, *, device: str = "cpu", dtype: str = "float3
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=getattr(torch, dtype), attn_implementation="sdpa", local_files_only=True
         )
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, SafetensorError) as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise NotAModel(f"the model in {folder} cannot be loaded: {first_line}") from error
     return model.to(device)

@@ -63,7 +63,9 @@ class Learner:
             weight_decay=optimizer.weight_decay,
             foreach=True,
         )
-        self._rate_at = lambda step: learning_rate * learning_rate_factor(step, total_steps, scheduler)
+        self._learning_rate = learning_rate
+        self._scheduler = scheduler
+        self._total_steps = total_steps
         self._steps_taken = 0
 
     def step(self, samples: Sequence[Sample]) -> StepReport:
@@ -76,7 +78,7 @@ class Learner:
         totals = _Totals()
         for batch in batches:
             self._backward(batch, rl_total, ce_total, totals)
-        rate = self._rate_at(self._steps_taken)
+        rate = self._learning_rate * learning_rate_factor(self._steps_taken, self._total_steps, self._scheduler)
         grad_norm = 0.0
         if rl_total or ce_total:
             grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._max_norm))
