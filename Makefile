@@ -1,0 +1,45 @@
+# `make demo` shows the whole loop; `make test` proves it. Both make their own .venv first.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SEED ?= 0
+STAMP := $(VENV)/.installed
+
+help: ## List the tasks
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=python3.x"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[hub,lab,dev]' --constraint constraints.txt
+	@touch $@
+
+install: $(STAMP) ## Make .venv with everything that the demo and the tests need
+
+demo: $(STAMP) ## Watch a model learn a task that is packaged, published, installed, evaluated and trained (SEED=0)
+	@env -u VIRTUAL_ENV -u UV_PROJECT_ENVIRONMENT $(BIN)/prime lab demo --seed $(SEED)
+
+test: lint ## Lint, then run the tests (at most 15 minutes)
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-full: lint ## The same with the slow sweeps
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## ruff, mypy --strict and the directions of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(STAMP) ## Write the generated reference
+	$(BIN)/python docs/generate_reference.py
+
+bench: $(STAMP) ## Run the benchmarks and compare with the goals of docs/SPECIFICATION.md
+	@for f in benchmarks/*.py; do echo "== $$f"; $(BIN)/python $$f --check || exit 1; done
+
+clean: ## Remove .venv and everything that was generated
+	rm -rf $(VENV) outputs dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+.PHONY: help install demo test test-full lint docs bench clean
