@@ -43,7 +43,7 @@ def terminal_curve(rewards: list[float], *, width: int = 80, height: int = 18, c
     plotext.title("mean reward per step")
     plotext.xlabel("step")
     text = plotext.build()
-    return str(text if colour else plotext.uncolorize(text))
+    return str(text if colour else plotext.uncolorize(text)).rstrip()
 
 
 def save_curve(rewards: list[float], path: Path, *, title: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from prime_cli.core.errors import ConfigError
 from prime_cli.environments.resolve import parse_environment_id
 from prime_cli.environments.runtime import EnvironmentSpec, EnvironmentWorkers
-from prime_cli.environments.workspace import workspace_python
+from prime_cli.environments.workspace import search_path_of, workspace_python
 from prime_cli.rl.transport import Sample
 from prime_cli.sft.config import DataConfig
 
@@ -49,8 +49,12 @@ def conversation_of_example(row: Mapping[str, Any]) -> Messages | None:
 
 
 async def _environment_rows(name: str, args: dict[str, Any], log_directory: Path) -> list[dict[str, Any]]:
+    name = parse_environment_id(name).name
     workers = EnvironmentWorkers(
-        EnvironmentSpec(parse_environment_id(name).name, args), python=workspace_python(), log_directory=log_directory
+        EnvironmentSpec(name, args),
+        python=workspace_python(),
+        log_directory=log_directory,
+        search_path=search_path_of(name),
     )
     try:
         await workers.start()

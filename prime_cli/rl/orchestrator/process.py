@@ -16,7 +16,7 @@ from prime_cli.core.errors import PrimeError
 from prime_cli.core.processes import die_with_parent
 from prime_cli.environments.resolve import parse_environment_id
 from prime_cli.environments.runtime import EnvironmentSpec, EnvironmentWorkers, ModelEndpoint
-from prime_cli.environments.workspace import workspace_python
+from prime_cli.environments.workspace import search_path_of, workspace_python
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.orchestrator.examples import shuffled_forever
 from prime_cli.rl.orchestrator.loop import Orchestrator
@@ -35,11 +35,13 @@ async def orchestrate(run: RunDirectory, config: RLConfig, address: InferenceAdd
     """
     environment = config.env[0]
     run.set_status("orchestrator", f"loading the environment {environment.id}")
+    name = parse_environment_id(environment.id).name
     workers = EnvironmentWorkers(
-        EnvironmentSpec(parse_environment_id(environment.id).name, environment.args, environment.name),
+        EnvironmentSpec(name, environment.args, environment.name),
         python=workspace_python(),
         num_workers=config.orchestrator.env_workers,
         log_directory=run.path / "logs",
+        search_path=search_path_of(name),
     )
     admin = InferenceAdmin(address)
     watcher = PolicyWatcher(run, admin)

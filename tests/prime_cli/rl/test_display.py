@@ -1,0 +1,102 @@
+"""What a person sees of a run, and the curve."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from prime_cli.core.errors import PrimeError
+from prime_cli.rl.display import LiveDisplay, PlainDisplay, figure_rows, sparkline
+from prime_cli.rl.plot import reward_curve, save_curve, smoothed, terminal_curve
+from prime_cli.rl.run_directory import RunDirectory, create_run_directory
+
+ORCHESTRATOR = {
+    "reward/mean": 0.5, "off_policy/mean": 0.5, "off_policy/max": 1, "errors": 0, "perf/rollouts_per_second": 300,
+}  # fmt: skip
+TRAINER = {
+    "mismatch_kl/mean": 1e-4, "entropy/mean": 0.7, "perf/throughput": 5000.0, "time/wait_for_batch": 0.2,
+    "optim/grad_norm": 0.1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    run = create_run_directory(tmp_path, "run", {})
+    for step, reward in enumerate([0.2, 0.4, 0.9], 1):
+        run.append_metrics(step, "orchestrator", {**ORCHESTRATOR, "reward/mean": reward})
+        run.append_metrics(step, "trainer", TRAINER)
+    run.append_metrics(4, "orchestrator", ORCHESTRATOR)
+    run.set_status("trainer", "waiting for batch 4")
+    return run
+
+
+def test_plain_output_is_one_line_per_finished_step(run: RunDirectory) -> None:
+    out = io.StringIO()
+    display = PlainDisplay(Console(file=out, width=200), max_steps=10)
+    display.observe(run)
+    display.observe(run)
+    lines = out.getvalue().splitlines()
+    assert [line.split()[1] for line in lines] == ["1/10", "2/10", "3/10"]
+    assert "reward 0.900" in lines[2]
+    assert "mismatch 1.0e-04" in lines[2]
+
+
+def test_before_the_first_step_plain_output_says_what_is_waited_for(tmp_path: Path) -> None:
+    run = create_run_directory(tmp_path, "run", {})
+    out = io.StringIO()
+    display = PlainDisplay(Console(file=out, width=200), max_steps=10)
+    for doing in ("loading the model", "loading the model", "waiting for batch 1"):
+        run.set_status("trainer", doing)
+        display.observe(run)
+    assert [line.split("] ")[1] for line in out.getvalue().splitlines()] == [
+        "trainer: loading the model",
+        "trainer: waiting for batch 1",
+    ]
+
+
+def test_the_live_panel_shows_the_curve_the_figures_and_what_is_waited_for(run: RunDirectory) -> None:
+    out = io.StringIO()
+    display = LiveDisplay(Console(file=out, width=100, force_terminal=True), max_steps=10)
+    display.observe(run)
+    display.close()
+    text = out.getvalue()
+    for expected in ("step 4/10", "staleness", "mismatch KL", "tokens/s", "waiting for batch 4", "▁"):
+        assert expected in text
+
+
+def test_a_large_mismatch_turns_red() -> None:
+    styles = {name: style for row in figure_rows({"mismatch_kl/mean": 0.5, "errors": 3}) for name, _, style in row}
+    assert "red" in styles["mismatch KL"]
+    assert "red" in styles["errors"]
+    assert "red" not in {name: style for row in figure_rows({}) for name, _, style in row}["mismatch KL"]
+
+
+def test_a_sparkline_spans_its_values_and_keeps_its_width() -> None:
+    assert sparkline([0.0, 0.5, 1.0], width=10) == "▁▅█"
+    assert len(sparkline([float(i) for i in range(1000)], width=60)) == 60
+    assert sparkline([], width=5) == ""
+
+
+def test_the_curve_is_drawn_in_characters_and_saved_as_a_picture(run: RunDirectory, tmp_path: Path) -> None:
+    rewards = reward_curve(run)
+    assert rewards == [0.2, 0.4, 0.9, 0.5]
+    assert "mean reward per step" in terminal_curve(rewards, colour=False)
+    for name, magic in (("curve.png", b"\x89PNG"), ("curve.svg", b"<?xml")):
+        save_curve(rewards, tmp_path / name, title="t")
+        assert (tmp_path / name).read_bytes().startswith(magic)
+    with pytest.raises(PrimeError, match="cannot write"):
+        save_curve(rewards, tmp_path / "curve.docx", title="t")
+
+
+def test_a_folder_that_is_no_run_has_no_curve(tmp_path: Path) -> None:
+    with pytest.raises(PrimeError, match="not a run directory"):
+        reward_curve(RunDirectory(tmp_path))
+    with pytest.raises(PrimeError, match="no finished step"):
+        reward_curve(create_run_directory(tmp_path, "new", {}))
+
+
+def test_smoothing_is_a_running_mean() -> None:
+    assert smoothed([1.0, 2.0, 3.0, 4.0], steps=2) == [1.0, 1.5, 2.5, 3.5]
