@@ -118,7 +118,7 @@ class EnvironmentWorkers:
         return EnvironmentInfo(**infos[0])
 
     async def examples(self, split: Split, limit: int | None = None, offset: int = 0) -> list[dict[str, Any]]:
-        """Return rows of the training or evaluation set: example_id, prompt, and answer, info, ... where it has them."""
+        """Return rows of a set: example_id, prompt, and answer, info, ... where it has them."""
         request = self._least_busy().request("examples", split=split, limit=limit, offset=offset)
         rows: list[dict[str, Any]] = await request
         return rows

@@ -1,8 +1,9 @@
 """The process in which an environment runs; started by path with the workspace's interpreter.
 
 That interpreter need not have `prime` installed, so this file uses the standard library, `verifiers` and what
-`verifiers` itself depends on. Requests and answers are JSON objects, one a line, over standard input and a copy of standard output;
-what the environment prints goes to standard error. When standard input ends, the parent is gone and so is this process.
+`verifiers` itself depends on. Requests and answers are JSON objects, one a line, over standard input and a copy of
+standard output; what the environment prints goes to standard error. When standard input ends, the parent is gone and so
+is this process.
 """
 
 from __future__ import annotations

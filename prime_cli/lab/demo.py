@@ -1,7 +1,7 @@
 """The whole loop on one machine, by the commands that a user would type.
 
-Nothing here reaches into the tool: every step is a `prime` command in a child process, and every figure is read from the
-files that the command left. The same seed gives the same task, the same weights and the same order of examples.
+Nothing here reaches into the tool: every step is a `prime` command in a child process, and every figure is read from
+the files that the command left. The same seed gives the same task, the same weights and the same order of examples.
 """
 
 from __future__ import annotations

@@ -88,4 +88,4 @@ def test_the_starter_configs_are_valid() -> None:
 
     configs = resource_path("templates/lab/configs")
     assert load_config(configs / "rl" / "reverse-text.toml", RLConfig).groups_per_batch == 16
-    assert load_config(configs / "sft" / "reverse-text.toml", SFTConfig).max_steps == 500
+    assert load_config(configs / "sft" / "reverse-text.toml", SFTConfig).max_steps == 600

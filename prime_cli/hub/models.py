@@ -1,0 +1,111 @@
+"""The wire of the hub: what a client sends, checked the same way on both ends.
+
+Names are the published ones, so both generations of the published client speak it. Bodies may carry keys that are not
+listed here: newer clients send more, and those keys are ignored.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+SLUG_PATTERN = r"^[a-z0-9-]{3,30}$"
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+ContentHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{8,128}$", to_lower=True)]
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,254}$")]
+EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?$")]
+VersionText = Annotated[str, StringConstraints(min_length=1, max_length=100, strip_whitespace=True)]
+
+
+class Wire(BaseModel):
+    """Base of all bodies on the wire; unknown keys are ignored."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+
+class Visibility(StrEnum):
+    """Who can see an environment: everybody, or its owner."""
+
+    PUBLIC = "PUBLIC"
+    PRIVATE = "PRIVATE"
+
+
+class ChallengeRequest(Wire):
+    """Asks for a login challenge; the API key comes back encrypted to this RSA key (PEM, SubjectPublicKeyInfo)."""
+
+    encryption_public_key: str = Field(alias="encryptionPublicKey", max_length=4096)
+
+
+class ChallengeApproval(Wire):
+    """Approves a login challenge as the caller."""
+
+    challenge: str = Field(max_length=64)
+
+
+class SlugChange(Wire):
+    """Gives the caller another slug."""
+
+    slug: str = Field(pattern=SLUG_PATTERN)
+
+
+class NewUser(Wire):
+    """An administrator adds a user."""
+
+    slug: str = Field(pattern=SLUG_PATTERN)
+    name: str = Field(default="", max_length=200)
+    email: str = Field(default="", max_length=320)
+
+
+class ResolveRequest(Wire):
+    """Gets an environment, or creates it. No owner means the caller."""
+
+    name: EnvironmentName
+    visibility: Visibility | None = None
+    owner_slug: str | None = Field(default=None, max_length=100)
+    team_slug: str | None = Field(default=None, max_length=100)
+    team_id: str | None = Field(default=None, max_length=100)
+
+
+class LookupRequest(Wire):
+    """Asks whether an environment of this id exists."""
+
+    id: str = Field(max_length=100)
+
+
+class PackageMetadata(Wire):
+    """What the client read in pyproject.toml. Shown as it came; what must be true is read in the wheel itself."""
+
+    description: str | None = Field(default=None, max_length=2000)
+    tags: list[Annotated[str, StringConstraints(max_length=100)]] | None = Field(default=None, max_length=100)
+    license: Any = None
+    dependencies: list[str] | None = Field(default=None, max_length=1000)
+    python_requires: str | None = Field(default=None, max_length=200)
+    original_filename: str | None = Field(default=None, max_length=255)
+    requires_dist: list[str] | None = Field(default=None, max_length=1000)
+
+
+class WheelRequest(Wire):
+    """Announces a wheel. `wheel_only`: no source archive follows, so finalizing the wheel publishes the version."""
+
+    content_hash: ContentHash
+    filename: FileName
+    sha256: Sha256
+    size: int = Field(gt=0)
+    semantic_version: VersionText
+    metadata: PackageMetadata = PackageMetadata()
+    runtime_hint: str | None = Field(default=None, max_length=50)
+    wheel_only: bool = False
+
+
+class VersionRequest(Wire):
+    """Announces the source archive that completes a version."""
+
+    content_hash: ContentHash
+    filename: FileName
+    sha256: Sha256
+    semantic_version: VersionText
+    metadata: PackageMetadata = PackageMetadata()
+    runtime_hint: str | None = Field(default=None, max_length=50)
