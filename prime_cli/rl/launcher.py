@@ -147,13 +147,11 @@ def _start(run: RunDirectory, name: str, module: str, variables: dict[str, str])
 
 
 def _died(run: RunDirectory, child: _Child, code: int) -> ProcessDied:
+    own = run.read_failure(child.name)
+    if own is not None:
+        message, hint = own
+        return ProcessDied(f"the {child.name} gave up: {message}", hint=hint or f"its log is {run.log(child.name)}")
     lines = tail(run.log(child.name))
-    own = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    if code == 1 and own:
-        hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
-        return ProcessDied(
-            f"the {child.name} stopped: {own[-1]}", hint=hints[-1] if hints else f"log: {run.log(child.name)}"
-        )
     shown = "\n".join(f"  {line}" for line in lines) or "  (it wrote nothing)"
     return ProcessDied(
         f"the {child.name} process died ({describe_exit(code)}); its last lines of log:\n{shown}",

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prime_cli.core.errors import PrimeError
 from prime_cli.core.files import directory_written_aside, write_json_atomically
 
 _STEP = re.compile(r"^step_(\d+)$")
@@ -100,6 +101,21 @@ class RunDirectory:
         aside = path.with_suffix(f".{os.getpid()}")
         aside.write_text(json.dumps({"doing": doing, "since": time.time()}))
         os.replace(aside, path)
+
+    def record_failure(self, name: str, error: PrimeError) -> None:
+        """Record why the process `name` gives up, in words for the user."""
+        write_json_atomically(self._failure(name), {"message": error.message, "hint": error.hint})
+
+    def read_failure(self, name: str) -> tuple[str, str | None] | None:
+        """Return (message, hint) of a process that gave up with an error of its own, else None."""
+        try:
+            failure = json.loads(self._failure(name).read_text())
+        except FileNotFoundError:
+            return None
+        return str(failure["message"]), failure["hint"]
+
+    def _failure(self, name: str) -> Path:
+        return self.path / "status" / f"{name}_failure.json"
 
     def read_status(self, name: str) -> tuple[str, float] | None:
         """Return (what `name` does, seconds since), or None when it has not said anything yet."""

@@ -102,7 +102,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         asyncio.run(_until_terminated(orchestrate(run, config, address)))
     except PrimeError as error:
-        sys.exit(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""))
+        run.record_failure("orchestrator", error)
+        sys.exit(f"error: {error.message}")
     except (KeyboardInterrupt, asyncio.CancelledError):
         sys.exit(130)
 

@@ -127,7 +127,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         TrainerProcess(run, RLConfig.model_validate_json(run.config.read_text())).train()
     except PrimeError as error:
-        sys.exit(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""))
+        run.record_failure("trainer", error)
+        sys.exit(f"error: {error.message}")
     except KeyboardInterrupt:
         sys.exit(130)
 

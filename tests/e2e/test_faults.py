@@ -1,0 +1,139 @@
+"""What happens to a training run when something is killed. Real processes throughout."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from prime_cli.rl.run_directory import read_metrics
+
+CONFIG = """
+name = "run"
+model = "{model}"
+max_steps = 100000
+batch_size = 16
+rollouts_per_example = 8
+[sampling]
+max_tokens = 8
+[[env]]
+id = "reverse-text"
+args = {{ num_train = 100 }}
+[orchestrator]
+env_workers = 1
+"""
+MODULES = {
+    "inference": "prime_cli.rl.inference.server",
+    "trainer": "prime_cli.rl.trainer.process",
+    "orchestrator": "prime_cli.rl.orchestrator.process",
+}
+
+
+class RunningTraining:
+    """`prime rl run` with a run that never ends by itself, and the processes below it."""
+
+    def __init__(self, workspace: Path, model: Path) -> None:
+        (workspace / "run.toml").write_text(CONFIG.format(model=model))
+        self.directory = workspace / "outputs" / "rl" / "run"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "prime_cli.main", "rl", "run", "run.toml"],
+            cwd=workspace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def wait_for_steps(self, count: int, timeout_s: float = 120) -> None:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            records, _ = read_metrics(self.directory / "metrics.jsonl")
+            if sum(record["source"] == "trainer" for record in records) >= count:
+                return
+            if self.process.poll() is not None:
+                raise AssertionError(f"ended early: {self.process.communicate()}")
+            time.sleep(0.1)
+        raise AssertionError("no step within the time")
+
+    def family(self) -> list[psutil.Process]:
+        """All processes below the launcher."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def pid_of(self, name: str) -> int:
+        for process in self.family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if MODULES[name] in process.cmdline():
+                    return process.pid
+        raise AssertionError(f"no process of the {name}")
+
+    def end(self, timeout_s: float = 15) -> tuple[int, str, str]:
+        stdout, stderr = self.process.communicate(timeout=timeout_s)
+        return self.process.returncode, stdout, stderr
+
+
+@pytest.fixture
+def training(workspace: Path, tiny_model: Path) -> Iterator[RunningTraining]:
+    training = RunningTraining(workspace, tiny_model)
+    try:
+        yield training
+    finally:
+        if training.process.poll() is None:
+            training.process.kill()
+            training.process.wait()
+
+
+def assert_gone(family: list[psutil.Process], within_s: float = 10) -> None:
+    _, alive = psutil.wait_procs(family, timeout=within_s)
+    left = [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    assert not left, f"left behind: {[process.cmdline() for process in left]}"
+
+
+@pytest.mark.parametrize("victim", ["trainer", "orchestrator", "inference"])
+def test_a_killed_process_ends_the_run_with_its_name_and_leaves_nothing_behind(
+    training: RunningTraining, victim: str
+) -> None:
+    training.wait_for_steps(2)
+    family = training.family()
+    assert len(family) >= 4
+    os.kill(training.pid_of(victim), signal.SIGKILL)
+    started = time.monotonic()
+    code, stdout, stderr = training.end()
+    assert time.monotonic() - started < 15
+    assert code == 1
+    assert stdout == ""
+    assert f"the {victim} process died (killed by SIGKILL)" in stderr
+    assert "its last lines of log:" in stderr
+    assert "Traceback" not in stderr
+    assert_gone(family)
+
+
+def test_ctrl_c_ends_the_run_with_130_and_leaves_nothing_behind(training: RunningTraining) -> None:
+    training.wait_for_steps(1)
+    family = training.family()
+    os.killpg(training.process.pid, signal.SIGINT)
+    code, _, stderr = training.end()
+    assert code == 130
+    assert "Traceback" not in stderr
+    assert_gone(family)
+
+
+def test_killing_the_launcher_leaves_nothing_behind(training: RunningTraining) -> None:
+    training.wait_for_steps(1)
+    family = training.family()
+    os.kill(training.process.pid, signal.SIGKILL)
+    assert_gone(family)
+
+
+def test_an_environment_that_does_not_load_ends_the_run_with_its_own_words(workspace: Path, tiny_model: Path) -> None:
+    module = workspace / "environments" / "reverse_text" / "reverse_text.py"
+    module.write_text("raise ValueError('the data set is missing')\n")
+    training = RunningTraining(workspace, tiny_model)
+    code, _, stderr = training.end(timeout_s=90)
+    assert code == 1
+    assert "the data set is missing" in stderr
+    assert 'reverse_text.py", line 1' in stderr
+    assert "asyncio" not in stderr
