@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ _DEFAULTS: dict[str, Any] = {
     "share_resources_with_team": False,
     "traces_opt_out": False,
 }
+_NOBODY: dict[str, Any] = dict.fromkeys(("team_id", "team_name", "team_role", "user_id", "user_name"))
 _CONTEXT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -104,7 +105,11 @@ def write_context(name: str, values: dict[str, Any]) -> Path:
     """Write the values of the context `name` (0600) and return the file."""
     path = context_path(name)
     prime_home().mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_json_atomically(path, {**_DEFAULTS, **values}, mode=0o600)
+    stored = {**_DEFAULTS, **values}
+    # Other tools that read this file have defaults of their own for these two, so they are never left open.
+    stored["frontend_url"] = stored["frontend_url"] or stored["base_url"]
+    stored["inference_url"] = stored["inference_url"] or inference_url_of(stored["base_url"])
+    write_json_atomically(path, stored, mode=0o600)
     return path
 
 
@@ -127,7 +132,7 @@ def load_settings() -> Settings:
         context=name,
         base_url=base_url,
         frontend_url=_url("PRIME_FRONTEND_URL", beside.get("frontend_url"), base_url),
-        inference_url=_url("PRIME_INFERENCE_URL", beside.get("inference_url"), f"{base_url}/inference/v1"),
+        inference_url=_url("PRIME_INFERENCE_URL", beside.get("inference_url"), inference_url_of(base_url)),
         traces_url=_url("PRIME_TRACES_URL", beside.get("traces_url"), base_url),
         team_id=_from_environment("PRIME_TEAM_ID") or stored["team_id"] or None,
         team_name=stored["team_name"] or None,
@@ -148,13 +153,57 @@ def save_settings(**changes: Any) -> None:
     write_context(name, {**read_context(name), **changes})
 
 
+def for_hub(settings: Settings, base_url: str) -> Settings:
+    """Return the settings as they are towards another hub: its URLs, and nobody logged in."""
+    base_url = normalise_url(base_url)
+    if base_url == settings.base_url:
+        return settings
+    return replace(
+        settings,
+        base_url=base_url,
+        frontend_url=base_url,
+        inference_url=inference_url_of(base_url),
+        traces_url=base_url,
+        **_NOBODY,
+    )
+
+
+def set_base_url(base_url: str) -> bool:
+    """Make `base_url` the hub of the context in force; True when a login to another hub was dropped.
+
+    A key that lies in the file belongs to the former hub and must not be shown to the new one.
+    """
+    base_url = normalise_url(base_url)
+    name = current_context()
+    stored = read_context(name)
+    if base_url == stored["base_url"]:
+        return False
+    urls = {"base_url": base_url, "frontend_url": None, "inference_url": None, "traces_url": None}
+    write_context(name, {**stored, **urls, **_NOBODY, "api_key": ""})
+    return bool(stored["api_key"] or stored["user_id"])
+
+
+def inference_url_of(base_url: str) -> str:
+    """Return where a hub serves models, unless it is set otherwise."""
+    return f"{base_url}/inference/v1"
+
+
 def normalise_url(url: str) -> str:
     """Return a hub's URL without trailing slash and without `/api/v1`.
 
     Raises:
         BadInput: it is no http or https URL.
     """
-    text = url.strip().rstrip("/").removesuffix("/api/v1").rstrip("/")
+    return check_url(url).removesuffix("/api/v1").rstrip("/")
+
+
+def check_url(url: str) -> str:
+    """Return a URL without trailing slash.
+
+    Raises:
+        BadInput: it is no http or https URL.
+    """
+    text = url.strip().rstrip("/")
     if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
         raise BadInput(f"{url!r} is not a URL", hint=f"give it whole, such as {DEFAULT_BASE_URL}")
     return text

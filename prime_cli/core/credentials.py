@@ -26,6 +26,11 @@ def load_api_key(settings: Settings) -> str | None:
     """Return the API key for `settings.base_url`: from PRIME_API_KEY, the context's file or the keyring; else None."""
     if key := os.environ.get("PRIME_API_KEY", "").strip():
         return key
+    return load_stored_api_key(settings)
+
+
+def load_stored_api_key(settings: Settings) -> str | None:
+    """Return the API key that was stored for this context and hub, whatever PRIME_API_KEY says; else None."""
     # Storing a key in one place removes it from the other, so the cheap place is asked first.
     return _key_in_file(settings) or _key_in_keyring(settings)
 

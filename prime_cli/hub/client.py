@@ -41,6 +41,15 @@ def connect(*, login_required: bool = True) -> HubClient:
     return HubClient(settings, api_key)
 
 
+def hub_version(base_url: str) -> str | None:
+    """Return the version of the hub that answers at `base_url`, None when none does."""
+    try:
+        answer = httpx.get(f"{base_url}/healthz", timeout=5.0, trust_env=False).json()
+    except (httpx.HTTPError, ValueError):
+        return None
+    return str(answer.get("version")) if isinstance(answer, dict) and answer.get("status") == "ok" else None
+
+
 class HubClient:
     """A connection to one hub, as one user or as nobody. Use it in a `with` block."""
 

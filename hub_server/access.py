@@ -1,0 +1,174 @@
+"""Who may call each route, in one table, and the one place that enforces it.
+
+A route that is not in the table keeps the app from being built.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+
+from hub_server.accounts.service import KEY_PREFIX, user_of_key
+from hub_server.accounts.tables import User
+from hub_server.errors import Forbidden, NotAuthenticated
+from hub_server.registry.service import find_environment, get_environment
+from hub_server.registry.tables import Environment
+from hub_server.services import HubServices, Services
+
+INDEX_TOKEN_PURPOSE = "index"  # noqa: S105  the name of a purpose, not a secret
+
+
+class Right(StrEnum):
+    """What a caller needs for a route."""
+
+    ANYONE = "anyone; a key is not looked at"
+    VISITOR = "anyone; a key, when sent, must be good, and shows more"
+    TOKEN = "the bearer of a token that this hub made for just this"  # noqa: S105  words, not a secret
+    USER = "somebody with an API key"
+    ADMIN = "an administrator"
+    READER = "whoever may see the environment in the path; for others it does not exist"
+    OWNER = "the owner of the environment in the path"
+    INDEX = "anyone; an API key or an index token as the password shows private environments"
+
+
+RIGHTS: dict[str, Right] = {
+    # web and operation
+    "healthz": Right.ANYONE,
+    "stylesheet": Right.ANYONE,
+    "home_page": Right.ANYONE,
+    "environment_page": Right.ANYONE,
+    "challenge_page": Right.ANYONE,
+    "answer_challenge": Right.ANYONE,
+    # accounts
+    "generate_challenge": Right.ANYONE,
+    "challenge_status": Right.TOKEN,
+    "approve_challenge": Right.USER,
+    "whoami": Right.USER,
+    "change_slug": Right.USER,
+    "list_teams": Right.USER,
+    "add_user": Right.ADMIN,
+    # registry
+    "list_environments": Right.VISITOR,
+    "lookup_environment": Right.VISITOR,
+    "resolve_environment": Right.USER,
+    "environment_status": Right.READER,
+    "version_details": Right.READER,
+    "download_package": Right.READER,
+    "list_versions": Right.READER,
+    "delete_environment": Right.OWNER,
+    "delete_version": Right.OWNER,
+    "announce_wheel": Right.OWNER,
+    "finalize_wheel": Right.OWNER,
+    "announce_version": Right.OWNER,
+    "finalize_version": Right.OWNER,
+    "upload": Right.TOKEN,
+    # the index for pip and uv
+    "index_projects": Right.INDEX,
+    "index_project": Right.INDEX,
+    "index_file": Right.INDEX,
+}
+
+
+def enforce(request: Request, services: HubServices) -> None:
+    """Refuse the request unless its caller has the right that the table asks for; runs before every route.
+
+    Leaves `request.state.user` and, for routes about one environment, `request.state.environment`.
+
+    Raises:
+        NotAuthenticated, Forbidden, NotFound: what is missing.
+    """
+    right = RIGHTS[request.scope["route"].name]
+    request.state.user = None
+    if right in (Right.ANYONE, Right.TOKEN):
+        return
+    user = _index_caller(request, services) if right is Right.INDEX else _api_caller(request, services)
+    request.state.user = user
+    if user is None and right in (Right.USER, Right.ADMIN, Right.OWNER):
+        raise NotAuthenticated("this needs an API key; run `prime login`")
+    if right is Right.ADMIN and not (user and user.is_admin):
+        raise Forbidden("this needs an administrator of the hub")
+    if right in (Right.READER, Right.OWNER):
+        environment = _environment_in_path(request, services, user)
+        if right is Right.OWNER and (user is None or environment.owner_id != user.id):
+            raise Forbidden(f"{environment.owner.slug}/{environment.name} belongs to {environment.owner.slug!r}")
+        request.state.environment = environment
+
+
+def check_every_route_is_listed(routes: Iterable[BaseRoute]) -> None:
+    """Assert that the table and the routes name the same things."""
+    names = {route.name for route in routes if isinstance(route, APIRoute)}
+    assert names == RIGHTS.keys(), f"routes and their rights differ: {names ^ RIGHTS.keys()}"
+
+
+def _optional_user(request: Request) -> User | None:
+    user = request.state.user
+    assert user is None or isinstance(user, User)
+    return user
+
+
+def _known_user(request: Request) -> User:
+    user = request.state.user
+    assert isinstance(user, User)
+    return user
+
+
+def _environment(request: Request) -> Environment:
+    environment = request.state.environment
+    assert isinstance(environment, Environment)
+    return environment
+
+
+Visitor = Annotated[User | None, Depends(_optional_user)]
+Caller = Annotated[User, Depends(_known_user)]
+PathEnvironment = Annotated[Environment, Depends(_environment)]
+
+
+def bearer_token(request: Request) -> str | None:
+    """Return the token of an `Authorization: Bearer` header, None without one."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def _api_caller(request: Request, services: Services) -> User | None:
+    token = bearer_token(request)
+    if token is None:
+        return None
+    user = user_of_key(services.database, token)
+    if user is None:
+        raise NotAuthenticated("this API key is wrong or was revoked; run `prime login`")
+    return user
+
+
+def _index_caller(request: Request, services: Services) -> User | None:
+    """Return who asks the index: installers send what stands in its URL as basic authentication."""
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return _api_caller(request, services)
+    try:
+        _, _, password = base64.b64decode(value, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        raise NotAuthenticated("the Authorization header is not basic authentication") from None
+    user = None
+    if password.startswith(KEY_PREFIX):
+        user = user_of_key(services.database, password)
+    elif (payload := services.signer.open(INDEX_TOKEN_PURPOSE, password)) is not None:
+        with services.database.read() as session:
+            user = session.get(User, payload["user"])
+    if user is None:
+        raise NotAuthenticated("this index token expired or is wrong; ask for the environment's details again")
+    return user
+
+
+def _environment_in_path(request: Request, services: Services, user: User | None) -> Environment:
+    path = request.path_params
+    with services.database.read() as session:
+        if "environment_id" in path:
+            return get_environment(session, user, path["environment_id"])
+        return find_environment(session, user, path["owner"], path["name"])

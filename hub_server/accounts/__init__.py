@@ -1,0 +1,1 @@
+"""Who is who: users, API keys, browser sessions and the login challenge."""

@@ -1,0 +1,79 @@
+"""Builds the ASGI app from its domains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hub_server.access import check_every_route_is_listed, enforce
+from hub_server.accounts import routes as account_routes
+from hub_server.errors import Refusal
+from hub_server.registry import index_routes, upload_routes
+from hub_server.registry import routes as registry_routes
+from hub_server.services import Services
+from hub_server.web import routes as web_routes
+from prime_cli import __version__
+
+
+def create_app(services: Services) -> FastAPI:
+    """Return the hub as an ASGI app over open services."""
+    app = FastAPI(
+        title="prime hub", version=__version__, dependencies=[Depends(enforce)], docs_url=None, redoc_url=None
+    )
+    app.state.services = services
+    app.add_middleware(_OneSpelling)
+    app.add_exception_handler(Refusal, _refuse)
+    app.add_exception_handler(RequestValidationError, _explain)
+    for router in all_routers():
+        app.include_router(router)
+    return app
+
+
+def all_routers() -> list[APIRouter]:
+    """Return the routers of all domains.
+
+    Each of their routes stands in the table of rights, else this is an assertion that fails at the first start.
+    """
+    operation = APIRouter(tags=["operation"])
+    operation.add_api_route("/healthz", healthz, methods=["GET"])
+    domains = (account_routes, registry_routes, upload_routes, index_routes, web_routes)
+    routers = [operation, *(domain.router for domain in domains)]
+    check_every_route_is_listed(route for router in routers for route in router.routes)
+    return routers
+
+
+def healthz() -> dict[str, Any]:
+    """Say that the server answers, and its version."""
+    return {"status": "ok", "version": __version__}
+
+
+class _OneSpelling:
+    """Takes the slash off the end of API paths: clients send both forms, and not all follow a redirect with a body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/api/v1/") and scope["path"].endswith("/"):
+            scope = {**scope, "path": scope["path"].rstrip("/")}
+        await self._app(scope, receive, send)
+
+
+def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    headers = {}
+    if error.status == 401:
+        scheme = "Basic" if request.url.path.startswith("/index/") else "Bearer"
+        headers["WWW-Authenticate"] = f'{scheme} realm="prime hub"'
+    return JSONResponse({"detail": error.detail}, status_code=error.status, headers=headers)
+
+
+def _explain(_request: Request, error: Exception) -> Response:
+    """Name each wrong value without repeating it: it may be a secret."""
+    assert isinstance(error, RequestValidationError)
+    problems = [{"loc": list(item["loc"]), "msg": item["msg"], "type": item["type"]} for item in error.errors()]
+    return JSONResponse({"detail": problems}, status_code=422)

@@ -1,0 +1,94 @@
+"""Bytes by their hash: written aside, flushed to disk, renamed. A name in the store always has all its bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+
+class BlobStore:
+    """A local folder of blobs, addressed by sha256. Only a row of the database makes one reachable."""
+
+    def __init__(self, folder: Path) -> None:
+        self._blobs = folder / "sha256"
+        self._incoming = folder / "incoming"
+        for path in (self._blobs, self._incoming):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def clear_incoming(self) -> None:
+        """Remove what an earlier process left half-written. Only at start, when nobody else writes here."""
+        for path in self._incoming.iterdir():
+            path.unlink()
+
+    def path(self, sha256: str) -> Path:
+        """Return where the blob lies, or would lie."""
+        return self._blobs / sha256[:2] / sha256
+
+    def writer(self) -> BlobWriter:
+        """Return a writer for a new blob; use it in a `with` block."""
+        return BlobWriter(self, self._incoming)
+
+    def put(self, data: bytes) -> str:
+        """Store `data` and return its sha256."""
+        with self.writer() as writer:
+            writer.write(data)
+            writer.keep()
+            return writer.sha256
+
+
+class BlobWriter:
+    """One blob on its way in. What was not kept at the end of the block is gone."""
+
+    def __init__(self, store: BlobStore, folder: Path) -> None:
+        self._store = store
+        self._digest = hashlib.sha256()
+        self.size = 0
+        descriptor, name = tempfile.mkstemp(dir=folder)
+        self._path: Path | None = Path(name)
+        self._file: BinaryIO = os.fdopen(descriptor, "wb")
+
+    def __enter__(self) -> BlobWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    @property
+    def sha256(self) -> str:
+        """The hash of what was written so far."""
+        return self._digest.hexdigest()
+
+    def write(self, data: bytes) -> None:
+        """Append bytes."""
+        self._file.write(data)
+        self._digest.update(data)
+        self.size += len(data)
+
+    def keep(self) -> None:
+        """Flush to disk and give the blob its name; the same bytes that are there already are kept."""
+        assert self._path is not None, "a blob is kept once"
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        final = self._store.path(self.sha256)
+        final.parent.mkdir(mode=0o700, exist_ok=True)
+        os.replace(self._path, final)
+        self._path = None
+        for folder in (final.parent, final.parent.parent):
+            _flush_folder(folder)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a rename inside `folder` survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

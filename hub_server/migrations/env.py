@@ -1,0 +1,16 @@
+"""Runs the migrations on the connection that `Database.migrate` hands over."""
+
+from __future__ import annotations
+
+from alembic import context
+
+import hub_server.accounts.tables
+import hub_server.registry.tables  # noqa: F401  both fill the metadata
+from hub_server.database import Base
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    render_as_batch=True,  # SQLite cannot alter a column in place
+)
+context.run_migrations()

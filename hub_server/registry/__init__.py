@@ -1,0 +1,1 @@
+"""Environments and their versions: upload, publish, look up, install."""

@@ -1,0 +1,102 @@
+"""How environments and versions look on the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from packaging.utils import canonicalize_name
+
+from hub_server.access import INDEX_TOKEN_PURPOSE
+from hub_server.accounts.tables import User
+from hub_server.registry.tables import Environment, Release, ReleaseFile
+from hub_server.services import Services
+from prime_cli.hub.models import Visibility
+
+INDEX_TOKEN_VALID_S = 3600
+
+
+def environment_row(environment: Environment, latest: Release | None) -> dict[str, Any]:
+    """Return an environment as a row of the list."""
+    return {
+        "id": environment.id,
+        "name": environment.name,
+        "owner": {"name": environment.owner.slug},
+        "description": environment.description,
+        "visibility": environment.visibility,
+        "latest_version": latest.semantic_version if latest else "",
+        "stars": 0,
+        "tags": [tag.tag for tag in environment.tags],
+        "created_at": environment.created_at.isoformat(),
+        "updated_at": environment.updated_at.isoformat(),
+    }
+
+
+def release_summary(release: Release) -> dict[str, Any]:
+    """Return a version as other answers name it."""
+    assert release.published_at is not None
+    return {
+        "semantic_version": release.semantic_version,
+        "content_hash": release.content_hash,
+        "created_at": release.published_at.isoformat(),
+    }
+
+
+def version_row(release: Release) -> dict[str, Any]:
+    """Return a version as a row of the list of versions: `sha256` is its content hash, `size` its number of files."""
+    summary = release_summary(release)
+    return {
+        **summary,
+        "version": release.semantic_version,
+        "sha256": release.content_hash,
+        "size": len(release.files),
+        "files": [file_facts(file) for file in release.files],
+    }
+
+
+def file_facts(file: ReleaseFile) -> dict[str, Any]:
+    """Return what a client can check a file by."""
+    return {"filename": file.filename, "kind": file.kind, "sha256": file.sha256, "size": file.size}
+
+
+def release_details(
+    services: Services, environment: Environment, release: Release, latest: Release, user: User | None, base: str
+) -> dict[str, Any]:
+    """Return all that a client needs to install or download a version.
+
+    A private environment has no URL that works for everybody: its index URL carries a token of an hour's life.
+    """
+    owner, name, version = environment.owner.slug, environment.name, release.semantic_version
+    wheel = next((file for file in release.files if file.kind == "wheel"), None)
+    source = next((file for file in release.files if file.kind == "source"), None)
+    index = f"{base}/index/{owner}/simple/" if wheel else None
+    wheel_url = f"{base}/index/{owner}/files/{wheel.sha256}/{quote(wheel.filename)}" if wheel else None
+    public = environment.visibility == Visibility.PUBLIC
+    return {
+        "id": environment.id,
+        "name": name,
+        "owner": {"name": owner},
+        "distribution": canonicalize_name(name),
+        "visibility": environment.visibility,
+        "version_id": release.id,
+        **release_summary(release),
+        "sha256": release.content_hash,
+        "latest_version": release_summary(latest),
+        "metadata": {**release.details, "description": release.details.get("description")},
+        "runtime_hint": release.runtime_hint,
+        "package_url": f"{base}/api/v1/environmentshub/{owner}/{name}/@{quote(version)}/package" if source else None,
+        "package_sha256": source.sha256 if source else None,
+        "simple_index_url": index if public else None,
+        "install_index_url": index if public or user is None or index is None else _with_token(services, index, user),
+        "wheel_url": wheel_url if public else None,
+        "wheel_sha256": wheel.sha256 if wheel else None,
+        "requires_python": wheel.requires_python if wheel else None,
+        "url_dependencies": [],
+    }
+
+
+def _with_token(services: Services, url: str, user: User) -> str:
+    """Put a short-lived token into the URL as its password, which installers hide in what they print."""
+    token = services.signer.sign(INDEX_TOKEN_PURPOSE, {"user": user.id}, valid_s=INDEX_TOKEN_VALID_S)
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=f"__token__:{token}@{parts.netloc}"))

@@ -1,0 +1,146 @@
+"""Routes of the registry that read: list, status, versions, details, download; and those that delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import FileResponse
+
+from hub_server.access import Caller, PathEnvironment, Visitor
+from hub_server.errors import NotAuthenticated, NotFound
+from hub_server.registry import answers, service
+from hub_server.registry.tables import Environment, Release
+from hub_server.services import HubServices, public_url
+from prime_cli.hub.models import LookupRequest, ResolveRequest, Visibility
+
+router = APIRouter(prefix="/api/v1/environmentshub", tags=["registry"])
+
+
+@router.get("")
+def list_environments(
+    user: Visitor,
+    services: HubServices,
+    owner: str | None = None,
+    visibility: Visibility | None = None,
+    search: Annotated[str | None, Query(max_length=200)] = None,
+    tags: Annotated[list[str] | None, Query()] = None,
+    mine_only: bool = False,
+    starred_only: bool = False,
+    sort_by: Literal["name", "created_at", "updated_at", "stars"] = "created_at",
+    sort_order: Literal["asc", "desc"] = "desc",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> dict[str, Any]:
+    """List the environments that the caller may see. Nothing can be starred here, so sorting by stars keeps the order
+    of creation.
+    """
+    if user is None and (mine_only or starred_only):
+        raise NotAuthenticated("your own environments need an API key; run `prime login`")
+    listing = service.Listing(
+        owner=owner,
+        visibility=visibility,
+        search=search,
+        tags=tags or [],
+        mine_only=mine_only,
+        starred_only=starred_only,
+        sort_by=sort_by,
+        sort_order=sort_order,
+        limit=limit,
+        offset=offset,
+    )
+    with services.database.read() as session:
+        page, total = service.list_environments(session, user, listing)
+        latest = service.latest_releases(session, page)
+        rows = [answers.environment_row(found, latest.get(found.id)) for found in page]
+    return {"data": rows, "total_count": total, "total": total}
+
+
+@router.post("/lookup")
+def lookup_environment(body: LookupRequest, user: Visitor, services: HubServices) -> dict[str, Any]:
+    """Say whether there is an environment of this id."""
+    with services.database.read() as session:
+        found = service.get_environment(session, user, body.id)
+        return {"data": {"id": found.id, "name": found.name, "owner": {"name": found.owner.slug}}}
+
+
+@router.post("/resolve")
+def resolve_environment(body: ResolveRequest, user: Caller, services: HubServices) -> dict[str, Any]:
+    """Get the caller's environment of this name, or make it."""
+    with services.database.write() as session:
+        found, created = service.resolve(session, user, body)
+        owner = {"name": found.owner.slug}
+        return {
+            "data": {
+                "id": found.id, "name": found.name, "owner": owner, "visibility": found.visibility, "created": created
+            }
+        }  # fmt: skip
+
+
+@router.get("/{owner}/{name}/status")
+def environment_status(environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
+    """Say what an environment's newest version is."""
+    with services.database.read() as session:
+        latest = service.latest_releases(session, [environment]).get(environment.id)
+    return {
+        "data": {
+            "id": environment.id,
+            "name": environment.name,
+            "owner": {"name": environment.owner.slug},
+            "description": environment.description,
+            "visibility": environment.visibility,
+            "latest_version": answers.release_summary(latest) if latest else None,
+            "action": None,
+        }
+    }
+
+
+@router.get("/{owner}/{name}/versions")
+def list_versions(environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
+    """List the published versions, newest first."""
+    with services.database.read() as session:
+        return {"data": {"versions": [answers.version_row(row) for row in service.releases_of(session, environment)]}}
+
+
+@router.get("/{owner}/{name}/@{version}")
+def version_details(
+    version: str, environment: PathEnvironment, user: Visitor, request: Request, services: HubServices
+) -> dict[str, Any]:
+    """Say how to install or download a version: `latest`, a number, or a content hash (or 8 and more of it)."""
+    with services.database.read() as session:
+        release = service.find_release(session, environment, version)
+        latest = service.latest_releases(session, [environment])[environment.id]
+        details = answers.release_details(services, environment, release, latest, user, public_url(request))
+    return {"data": details}
+
+
+@router.get("/{owner}/{name}/@{version}/package")
+def download_package(version: str, environment: PathEnvironment, services: HubServices) -> FileResponse:
+    """Download the source archive of a version."""
+    with services.database.read() as session:
+        release = service.find_release(session, environment, version)
+        source = next((file for file in release.files if file.kind == "source"), None)
+    if source is None:
+        raise NotFound(
+            f"version {release.semantic_version} of {environment.name} was published as a wheel only: "
+            "source archive not found"
+        )
+    path = services.blobs.path(source.sha256)
+    return FileResponse(path, media_type="application/gzip", filename=source.filename)
+
+
+@router.delete("/{owner}/{name}")
+def delete_environment(environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
+    """Delete an environment with all its versions."""
+    with services.database.write() as session:
+        service.delete_environment(session, session.get_one(Environment, environment.id))
+    return {"success": True, "message": f"{environment.owner.slug}/{environment.name} deleted"}
+
+
+@router.delete("/{owner}/{name}/@{version}")
+def delete_version(version: str, environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
+    """Delete one version, named as in its details."""
+    with services.database.write() as session:
+        found = session.get_one(Environment, environment.id)
+        release: Release = service.delete_release(session, found, version)
+    return {"success": True, "message": f"version {release.semantic_version} of {environment.name} deleted"}

@@ -1,0 +1,233 @@
+"""Environments: who sees them, finding one by name, making, listing and deleting them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
+from sqlalchemy.orm import Session
+
+from hub_server.accounts.tables import User
+from hub_server.database import now
+from hub_server.errors import Forbidden, Malformed, NotFound
+from hub_server.registry.tables import Environment, EnvironmentTag, Release
+from prime_cli.hub.models import ResolveRequest, Visibility
+
+_MIN_HASH_PREFIX = 8
+_MAX_NAMES_COMPARED = 5000
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What to list, and in which order. `sort_by`: name, created_at, updated_at or stars."""
+
+    owner: str | None = None
+    visibility: Visibility | None = None
+    search: str | None = None
+    tags: list[str] = field(default_factory=list)
+    mine_only: bool = False
+    starred_only: bool = False
+    sort_by: str = "created_at"
+    sort_order: str = "desc"
+    limit: int = 20
+    offset: int = 0
+
+
+def visible_to(user: User | None) -> ColumnElement[bool]:
+    """Return the condition on Environment: published for all to see, or the user's own."""
+    public = and_(Environment.visibility == Visibility.PUBLIC, Environment.latest_release_id.is_not(None))
+    mine = Environment.owner_id == user.id if user is not None else None
+    return and_(Environment.deleted_at.is_(None), public if mine is None else or_(public, mine))
+
+
+def find_environment(session: Session, user: User | None, owner: str, name: str) -> Environment:
+    """Return the environment `owner/name` that `user` may see.
+
+    Raises:
+        NotFound: there is none; names the nearest that the user may see.
+    """
+    found: Environment | None = session.scalar(
+        _visible(user).where(User.slug == owner.lower(), Environment.normalized_name == canonicalize_name(name))
+    )
+    if found is None:
+        raise NotFound(f"environment {owner}/{name} not found on this hub{_nearest(session, user, owner, name)}")
+    return found
+
+
+def get_environment(session: Session, user: User | None, environment_id: str) -> Environment:
+    """Return the environment of this id that `user` may see.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found: Environment | None = session.scalar(_visible(user).where(Environment.id == environment_id))
+    if found is None:
+        raise NotFound(f"environment {environment_id} not found on this hub")
+    return found
+
+
+def resolve(session: Session, user: User, request: ResolveRequest) -> tuple[Environment, bool]:
+    """Return the caller's environment of this name, made if it was not there, and whether it was made.
+
+    Raises:
+        NotFound: there is no such owner or team.
+        Forbidden: the owner is somebody else.
+    """
+    _check_owner(session, user, request)
+    normalized = str(canonicalize_name(request.name))
+    found = session.scalar(
+        select(Environment).where(Environment.owner_id == user.id, Environment.normalized_name == normalized)
+    )
+    if found is None:
+        found = Environment(owner_id=user.id, normalized_name=normalized, name=request.name, visibility="")
+        session.add(found)
+    created = found.id is None or found.deleted_at is not None
+    if created:
+        found.name, found.visibility = request.name, request.visibility or Visibility.PUBLIC
+        found.created_at, found.deleted_at = now(), None
+    elif request.visibility is not None:
+        found.visibility = request.visibility
+    session.flush()
+    session.refresh(found)
+    return found, created
+
+
+def list_environments(session: Session, user: User | None, listing: Listing) -> tuple[list[Environment], int]:
+    """Return one page of what `user` may see, and how many there are in all.
+
+    Without `mine_only`, environments without a published version are left out.
+    """
+    conditions = [visible_to(user)]
+    if not listing.mine_only:
+        conditions.append(Environment.latest_release_id.is_not(None))
+    elif user is not None:
+        conditions.append(Environment.owner_id == user.id)
+    if listing.starred_only:
+        return [], 0
+    if listing.owner:
+        conditions.append(User.slug == listing.owner.lower())
+    if listing.visibility:
+        conditions.append(Environment.visibility == listing.visibility)
+    for word in (listing.search or "").lower().split():
+        conditions.append(_mentions(word))
+    for tag in listing.tags:
+        tagged = select(EnvironmentTag.environment_id).where(func.lower(EnvironmentTag.tag) == tag.lower())
+        conditions.append(Environment.id.in_(tagged))
+    matching = select(Environment).join(Environment.owner).where(*conditions)
+    total = session.scalar(select(func.count()).select_from(matching.subquery())) or 0
+    columns = {"name": Environment.normalized_name, "updated_at": Environment.updated_at}
+    key = columns.get(listing.sort_by, Environment.created_at)
+    order = key.asc() if listing.sort_order == "asc" else key.desc()
+    page = matching.order_by(order, Environment.id).limit(listing.limit).offset(listing.offset)
+    return list(session.scalars(page)), total
+
+
+def releases_of(session: Session, environment: Environment) -> list[Release]:
+    """Return the published versions, newest first."""
+    published = select(Release).where(
+        Release.environment_id == environment.id, Release.claimed, Release.deleted_at.is_(None)
+    )
+    return list(session.scalars(published.order_by(Release.published_at.desc(), Release.id)))
+
+
+def latest_releases(session: Session, environments: Sequence[Environment]) -> dict[str, Release]:
+    """Return the latest version of each environment that has one, by the environment's id."""
+    ids = [environment.latest_release_id for environment in environments if environment.latest_release_id]
+    return {release.environment_id: release for release in session.scalars(select(Release).where(Release.id.in_(ids)))}
+
+
+def find_release(session: Session, environment: Environment, wanted: str) -> Release:
+    """Return a published version by `latest`, by its number, or by its content hash or a unique prefix of 8 or more.
+
+    Raises:
+        NotFound: there is none; names those there are.
+        Malformed: the prefix fits several.
+    """
+    releases = releases_of(session, environment)
+    if wanted == "latest":
+        matching = [release for release in releases if release.id == environment.latest_release_id]
+    else:
+        matching = [release for release in releases if wanted in (release.semantic_version, release.version_key)]
+    if not matching and len(wanted) >= _MIN_HASH_PREFIX:
+        matching = [release for release in releases if release.content_hash.startswith(wanted.lower())]
+    if len(matching) > 1:
+        raise Malformed(f"{wanted!r} fits {len(matching)} versions; give more of the content hash")
+    if not matching:
+        name = f"{environment.owner.slug}/{environment.name}"
+        if not releases:
+            raise NotFound(f"{name} has no published version yet: version {wanted} not found")
+        there = ", ".join(release.semantic_version for release in releases[:5])
+        raise NotFound(f"version {wanted} of {name} not found; there are {there}{', …' if len(releases) > 5 else ''}")
+    return matching[0]
+
+
+def delete_environment(session: Session, environment: Environment) -> None:
+    """Hide an environment and all its versions for good; none of its versions is ever given again."""
+    for release in releases_of(session, environment):
+        release.deleted_at = now()
+    environment.deleted_at = now()
+    environment.latest_release_id = None
+
+
+def delete_release(session: Session, environment: Environment, wanted: str) -> Release:
+    """Hide one version for good, and let `latest` be the next best.
+
+    Raises:
+        NotFound: there is no such version.
+    """
+    release = find_release(session, environment, wanted)
+    release.deleted_at = now()
+    session.flush()
+    choose_latest(session, environment)
+    return release
+
+
+def choose_latest(session: Session, environment: Environment) -> None:
+    """Let `latest` be the highest version that is no pre-release, as an installer would choose; else the highest."""
+    ranked = [(Version(release.version_key), release) for release in releases_of(session, environment)]
+    best = max(ranked, key=lambda pair: (not pair[0].is_prerelease, pair[0]), default=None)
+    environment.latest_release_id = best[1].id if best else None
+    environment.updated_at = now()
+
+
+def _visible(user: User | None) -> Select[Any]:
+    return select(Environment).join(Environment.owner).where(visible_to(user))
+
+
+def _mentions(word: str) -> ColumnElement[bool]:
+    escaped = word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    columns = (func.lower(Environment.name), func.lower(Environment.description), User.slug)
+    return or_(*(column.like(f"%{escaped}%", escape="\\") for column in columns))
+
+
+def _nearest(session: Session, user: User | None, owner: str, name: str) -> str:
+    """Return words that offer the nearest names the user may see; the same name of another owner comes first."""
+    rows = session.execute(
+        select(User.slug, Environment.normalized_name)
+        .join(Environment.owner)
+        .where(visible_to(user), Environment.latest_release_id.is_not(None))
+        .limit(_MAX_NAMES_COMPARED)
+    ).all()
+    wanted = str(canonicalize_name(name))
+    whole_names = [f"{slug}/{known}" for slug, known in rows]
+    same = [whole for whole, (_, known) in zip(whole_names, rows, strict=True) if known == wanted]
+    alike = difflib.get_close_matches(f"{owner}/{wanted}", whole_names, n=3)
+    close_names = set(difflib.get_close_matches(wanted, {known for _, known in rows}, n=3))
+    elsewhere = [whole for whole, (_, known) in zip(whole_names, rows, strict=True) if known in close_names]
+    offered = list(dict.fromkeys([*same, *alike, *elsewhere]))[:3]
+    return f"; did you mean {' or '.join(offered)}?" if offered else ""
+
+
+def _check_owner(session: Session, user: User, request: ResolveRequest) -> None:
+    if team := request.team_slug or request.team_id:
+        raise NotFound(f"team {team!r} not found on this hub")
+    owner = request.owner_slug
+    if owner and owner.lower() != user.slug:
+        if session.scalar(select(User.id).where(User.slug == owner.lower())) is None:
+            raise NotFound(f"owner {owner!r} not found on this hub")
+        raise Forbidden(f"you are {user.slug!r} and cannot publish as {owner!r}")

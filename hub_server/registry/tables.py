@@ -1,0 +1,108 @@
+"""Tables of the registry."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from hub_server.accounts.tables import User
+from hub_server.database import Base, UtcDateTime, now
+from hub_server.ids import new_id
+
+
+class Environment(Base):
+    """A name under an owner. A deleted one keeps its row, so that its file names are never given again."""
+
+    __tablename__ = "environments"
+    __table_args__ = (UniqueConstraint("owner_id", "normalized_name", name="uq_environments_owner_name"),)
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    owner_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
+    name: Mapped[str] = mapped_column(String(100))
+    normalized_name: Mapped[str] = mapped_column(String(100), index=True)
+    visibility: Mapped[str] = mapped_column(String(10))
+    description: Mapped[str] = mapped_column(Text, default="")
+    latest_release_id: Mapped[str | None] = mapped_column(String(32))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
+    deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    owner: Mapped[User] = relationship(lazy="joined", innerjoin=True)
+    tags: Mapped[list[EnvironmentTag]] = relationship(cascade="all, delete-orphan", order_by="EnvironmentTag.tag")
+
+
+class EnvironmentTag(Base):
+    """A tag of an environment's latest version."""
+
+    __tablename__ = "environment_tags"
+
+    environment_id: Mapped[str] = mapped_column(ForeignKey("environments.id"), primary_key=True)
+    tag: Mapped[str] = mapped_column(String(100), primary_key=True, index=True)
+
+
+class Release(Base):
+    """A version, or the draft of one.
+
+    Drafts of the same version lie side by side, one per content hash; publishing is the moment at which at most one
+    becomes the version. The partial indexes make that so even for two servers on one database.
+    """
+
+    __tablename__ = "releases"
+    __table_args__ = (
+        Index(
+            "uq_releases_claimed_version",
+            "environment_id",
+            "version_key",
+            unique=True,
+            sqlite_where=text("claimed = 1"),
+            postgresql_where=text("claimed"),
+        ),
+        Index(
+            "uq_releases_claimed_content",
+            "environment_id",
+            "content_hash",
+            unique=True,
+            sqlite_where=text("claimed = 1"),
+            postgresql_where=text("claimed"),
+        ),
+        UniqueConstraint("environment_id", "version_key", "content_hash", name="uq_releases_draft"),
+    )
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    environment_id: Mapped[str] = mapped_column(ForeignKey("environments.id"), index=True)
+    semantic_version: Mapped[str] = mapped_column(String(100))
+    version_key: Mapped[str] = mapped_column(String(100))  # the canonical spelling: 1.0-rc1 and 1.0rc1 are one version
+    content_hash: Mapped[str] = mapped_column(String(128))
+    details: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    runtime_hint: Mapped[str | None] = mapped_column(String(50))
+    wheel_only: Mapped[bool] = mapped_column(Boolean, default=False)
+    claimed: Mapped[bool] = mapped_column(Boolean, default=False)  # published once: stays so after a deletion
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
+    published_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)
+    deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    environment: Mapped[Environment] = relationship()
+    files: Mapped[list[ReleaseFile]] = relationship(order_by="ReleaseFile.created_at", back_populates="release")
+
+
+class ReleaseFile(Base):
+    """A wheel or a source archive. `stored`: all its bytes are there; `verified`: and they are what they claim."""
+
+    __tablename__ = "release_files"
+    __table_args__ = (UniqueConstraint("release_id", "filename", "sha256", name="uq_release_files_bytes"),)
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    release_id: Mapped[str] = mapped_column(ForeignKey("releases.id"), index=True)
+    kind: Mapped[str] = mapped_column(String(10))
+    filename: Mapped[str] = mapped_column(String(255))
+    sha256: Mapped[str] = mapped_column(String(64), index=True)
+    size: Mapped[int] = mapped_column(BigInteger, default=0)  # 0 while unknown: a source archive announces none
+    state: Mapped[str] = mapped_column(String(10), default="pending")
+    metadata_sha256: Mapped[str | None] = mapped_column(String(64))
+    requires_python: Mapped[str | None] = mapped_column(String(200))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
+
+    release: Mapped[Release] = relationship(back_populates="files")

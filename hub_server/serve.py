@@ -1,0 +1,177 @@
+"""Runs one hub on one data folder until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from sqlalchemy.exc import SQLAlchemyError
+
+from hub_server.accounts.service import ensure_administrator
+from hub_server.app import create_app
+from hub_server.blobs import BlobStore
+from hub_server.database import Database
+from hub_server.errors import NotServing
+from hub_server.services import Services
+from hub_server.settings import open_settings
+from hub_server.signing import Signer
+from prime_cli.core.files import write_json_atomically
+
+_SHUTDOWN_S = 5
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A hub that accepts requests."""
+
+    url: str
+    pid: int
+    data_dir: Path
+    admin_key_path: Path
+    is_first_start: bool
+
+
+def serve(
+    *,
+    host: str,
+    port: int,
+    data_dir: Path,
+    database_url: str | None = None,
+    ready_file: Path | None = None,
+    on_ready: Callable[[Serving], None],
+) -> None:
+    """Serve until SIGTERM, which ends it normally, or SIGINT, which ends it with KeyboardInterrupt.
+
+    `ready_file` gets {url, pid, admin_key_path} once requests are accepted, and `on_ready` is called.
+
+    Raises:
+        NotServing: the port or the data folder is taken, or the database cannot be used.
+    """
+    with _listening(host, port) as listener, contextlib.ExitStack() as stack:
+        data_dir = data_dir.expanduser().absolute()
+        try:
+            settings = open_settings(data_dir, database_url)
+            stack.enter_context(_only_server_of(data_dir))
+        except OSError as error:
+            raise NotServing(f"cannot use the data folder {data_dir}: {error.strerror}") from None
+        database = Database(settings.database_url)
+        stack.callback(database.close)
+        try:
+            database.migrate()
+            is_first_start = ensure_administrator(database, settings)
+        except SQLAlchemyError as error:
+            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+            raise NotServing(f"cannot use the database of {data_dir}: {reason}") from None
+        blobs = BlobStore(settings.blob_dir)
+        blobs.clear_incoming()
+        services = Services(settings, database, blobs, Signer(settings.signing_secret))
+        serving = Serving(_url(host, listener), os.getpid(), data_dir, settings.admin_key_path, is_first_start)
+
+        def ready() -> None:
+            facts = {"url": serving.url, "pid": serving.pid, "admin_key_path": str(serving.admin_key_path)}
+            write_json_atomically(data_dir / "server.json", facts)
+            if ready_file is not None:
+                write_json_atomically(ready_file, facts)
+            on_ready(serving)
+
+        config = uvicorn.Config(
+            create_app(services),
+            log_level="warning",
+            access_log=False,  # upload URLs carry their right in the path
+            timeout_graceful_shutdown=_SHUTDOWN_S,
+            server_header=False,
+        )
+        server = _Server(config, ready)
+        server.run(sockets=[listener])
+        (data_dir / "server.json").unlink(missing_ok=True)
+        if server.ended_by == signal.SIGINT:
+            raise KeyboardInterrupt
+
+
+def read_server_facts(data_dir: Path) -> dict[str, object] | None:
+    """Return what the server of this data folder said when it started; None when it stopped since or never ran."""
+    try:
+        facts: dict[str, object] = json.loads((data_dir.expanduser() / "server.json").read_text())
+    except FileNotFoundError:
+        return None
+    return facts
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with two habits of our own: it says when it is ready, and a SIGTERM is a normal end."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.ended_by: int | None = None
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, then say so."""
+        await super().startup(sockets=sockets)
+        if self.started:
+            self._ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take SIGINT and SIGTERM for the time of serving; uvicorn itself would die of them after its shutdown."""
+
+        def end(number: int, frame: FrameType | None) -> None:
+            self.ended_by = self.ended_by or number
+            self.handle_exit(number, frame)
+
+        before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    """Bind before anything is written, so that a port in use leaves no trace."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror:
+        raise NotServing(f"{host!r} is not an address of this machine", hint="use `--host 127.0.0.1`") from None
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen(2048)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise NotServing(
+                    f"port {port} of {host} is in use", hint="use `--port 0` for a free one, or another number"
+                ) from None
+            raise NotServing(f"cannot listen on {host} port {port}: {error.strerror}") from None
+        yield listener
+
+
+@contextlib.contextmanager
+def _only_server_of(data_dir: Path) -> Iterator[None]:
+    """Hold the data folder's lock; the kernel gives it back however this process ends."""
+    with (data_dir / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NotServing(
+                f"another hub is running on {data_dir}", hint="see `prime hub status`, or use another `--data-dir`"
+            ) from None
+        yield
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    return f"http://{shown}:{port}"

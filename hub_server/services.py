@@ -1,0 +1,38 @@
+"""What every route works with, made once when the app is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from hub_server.blobs import BlobStore
+from hub_server.database import Database
+from hub_server.settings import HubSettings
+from hub_server.signing import Signer
+
+
+@dataclass(frozen=True)
+class Services:
+    """The open resources of one hub."""
+
+    settings: HubSettings
+    database: Database
+    blobs: BlobStore
+    signer: Signer
+
+
+def services_of(request: Request) -> Services:
+    """Return the services of the app that answers `request`."""
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
+
+
+HubServices = Annotated[Services, Depends(services_of)]
+
+
+def public_url(request: Request) -> str:
+    """Return the hub's address as this client reaches it, without trailing slash: links in answers start with it."""
+    return str(request.base_url).rstrip("/")

@@ -1,0 +1,51 @@
+"""What one hub runs with: its data folder, database, limits and signing secret."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from prime_cli.core.files import write_text_atomically
+
+GIBIBYTE = 1024**3
+
+
+@dataclass(frozen=True)
+class HubSettings:
+    """The settings of a hub. `signing_secret` signs upload and index URLs and forms; replicas must share it."""
+
+    data_dir: Path
+    database_url: str
+    signing_secret: bytes
+    max_upload_bytes: int = GIBIBYTE
+
+    @property
+    def blob_dir(self) -> Path:
+        """The folder of published and incoming bytes."""
+        return self.data_dir / "blobs"
+
+    @property
+    def admin_key_path(self) -> Path:
+        """The file with the API key that the first start made for the administrator."""
+        return self.data_dir / "admin.key"
+
+
+def open_settings(data_dir: Path, database_url: str | None) -> HubSettings:
+    """Make the data folder (0700) and its signing secret where they are missing, and return the settings."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return HubSettings(
+        data_dir=data_dir,
+        database_url=database_url or f"sqlite:///{data_dir / 'hub.db'}",
+        signing_secret=_signing_secret(data_dir / "signing.key"),
+    )
+
+
+def _signing_secret(path: Path) -> bytes:
+    configured = os.environ.get("PRIME_HUB_SIGNING_SECRET", "")
+    if configured:
+        return configured.encode()
+    if not path.exists():
+        write_text_atomically(path, secrets.token_hex(32) + "\n", mode=0o600)
+    return path.read_text().strip().encode()

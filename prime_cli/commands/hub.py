@@ -1,0 +1,142 @@
+"""`prime hub`: run an Environments Hub of your own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from hub_server.serve import Serving
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Run an Environments Hub of your own.",
+)
+
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Where everything lies; hub under the settings folder.")
+]
+
+
+@app.callback()
+def group() -> None:
+    """Run an Environments Hub of your own."""
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8480,
+    data_dir: DataDir = None,
+    database_url: Annotated[
+        str, typer.Option(metavar="URL", help="Another database than SQLite in the data folder.")
+    ] = "",
+    ready_file: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Write {url, pid, admin_key_path} here once it answers.")
+    ] = None,
+) -> None:
+    """Serve a hub until Ctrl-C. The first start makes an administrator and stores its API key.
+
+    JSON output (--output json), once it answers: {url, pid, data_dir, admin_key_path, first_start}
+    """
+    _server().serve(
+        host=host,
+        port=port,
+        data_dir=_data_dir(data_dir),
+        database_url=database_url or None,
+        ready_file=ready_file,
+        on_ready=_say_ready,
+    )
+
+
+@app.command()
+def status(data_dir: DataDir = None) -> None:
+    """Say whether the hub of a data folder runs, and where. Exit code 1 when it does not.
+
+    JSON output (--output json): {running, url, pid, version, data_dir}
+    """
+    from prime_cli.core.output import print_result
+    from prime_cli.hub.client import hub_version
+
+    folder = _data_dir(data_dir)
+    facts = _server().read_server_facts(folder)
+    version = hub_version(str(facts["url"])) if facts else None
+    shown: dict[str, Any] = {
+        "running": version is not None,
+        "url": facts["url"] if facts else None,
+        "pid": facts["pid"] if facts else None,
+        "version": version,
+        "data_dir": str(folder),
+    }
+    if facts is None or version is None:
+        print_result(shown, f"No hub runs on {folder}.")
+        raise typer.Exit(1)
+    print_result(shown, f"The hub of {folder} runs at {facts['url']} (version {version}, pid {facts['pid']}).")
+
+
+@app.command("add-user")
+def add_user(
+    slug: Annotated[str, typer.Argument(metavar="SLUG", help="3 to 30 of a-z, 0-9 and dashes.")],
+    name: Annotated[str, typer.Option(help="The name to show.")] = "",
+    key_file: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Write the API key here (0600) instead of showing it.")
+    ] = None,
+) -> None:
+    """Add a user to the hub you are logged in to as an administrator; their first API key is shown only now.
+
+    JSON output (--output json): {id, slug, name, api_key or key_file}
+    """
+    from prime_cli.core.files import write_text_atomically
+    from prime_cli.core.output import print_result
+    from prime_cli.hub.client import connect
+
+    with connect() as client:
+        added = client.post("/users", {"slug": slug, "name": name})["data"]
+    shown = {key: added[key] for key in ("id", "slug", "name")}
+    if key_file is None:
+        print_result({**shown, "api_key": added["api_key"]}, f"Added {slug}. API key: {added['api_key']}")
+        return
+    write_text_atomically(key_file, added["api_key"] + "\n", mode=0o600)
+    print_result({**shown, "key_file": str(key_file)}, f"Added {slug}. The API key lies in {key_file}.")
+
+
+def _server() -> ModuleType:
+    """Import the server, which an installation without the extra `hub` does not have."""
+    from prime_cli.core.errors import PrimeError
+
+    try:
+        import hub_server.serve
+    except ModuleNotFoundError as error:
+        raise PrimeError(f"the server needs the package {error.name}", hint="pip install 'prime-lab[hub]'") from None
+    return hub_server.serve
+
+
+def _data_dir(given: Path | None) -> Path:
+    from prime_cli.core.context import prime_home
+
+    return (given or prime_home() / "hub").expanduser().absolute()
+
+
+def _say_ready(serving: Serving) -> None:
+    from prime_cli.core.output import note, print_result
+
+    print_result(
+        {
+            "url": serving.url,
+            "pid": serving.pid,
+            "data_dir": str(serving.data_dir),
+            "admin_key_path": str(serving.admin_key_path),
+            "first_start": serving.is_first_start,
+        },
+        f"The hub answers at {serving.url}",
+    )
+    if serving.is_first_start:
+        note(f"First start: the administrator's API key lies in {serving.admin_key_path} (readable by you only).")
+        note(f"Log in with: prime login --base-url {serving.url} --api-key-file {serving.admin_key_path}")
+    note("Ctrl-C stops it.")
