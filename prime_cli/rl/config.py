@@ -78,6 +78,7 @@ class InferenceConfig(StrictModel):
 
     engine: Literal["auto", "embedded", "vllm"] = "auto"
     num_slots: int = Field(default=256, ge=1)
+    gpu_memory_utilization: float = Field(default=0.5, gt=0, le=1, description="vLLM's share; the rest trains")
     startup_timeout_s: float = Field(default=300, gt=0)
 
 

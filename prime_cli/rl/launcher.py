@@ -26,13 +26,15 @@ from prime_cli.core.processes import describe_exit, end_process_groups, tail
 from prime_cli.environments.resolve import parse_environment_id
 from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.config import RLConfig
-from prime_cli.rl.inference.serving import server_command, start_server, wait_until_ready
+from prime_cli.rl.inference.serving import server_command, start_server, url_in
+from prime_cli.rl.inference.vllm import answers, chosen_engine, free_port, vllm_command
 from prime_cli.rl.orchestrator.policy import InferenceAddress
 from prime_cli.rl.run_directory import RunDirectory, create_run_directory, read_metrics
 
 _POLL_S = 0.1
 _GRACE_S = 5.0
 _INFERENCE_VARIABLE = "PRIME_RUN_INFERENCE"
+_POLICY = "policy"
 PROCESSES = ("inference", "trainer", "orchestrator")
 
 Observer = Callable[[RunDirectory], None]
@@ -90,16 +92,13 @@ def run_training(config: RLConfig, observe: Observer) -> RunSummary:
 
 def _run_children(config: RLConfig, run: RunDirectory, children: list[_Child], observe: Observer) -> None:
     token = secrets.token_urlsafe(16)
-    ready_file = run.path / "status" / "inference_ready.json"
     run.set_status("inference", "loading the model")
-    command = server_command(
-        config.model, model_name="policy", ready_file=ready_file, num_slots=config.inference.num_slots, seed=config.seed
-    )
+    command, find_url = _inference(config, run)
     children.append(_Child("inference", start_server(command, log_path=run.log("inference"), admin_token=token)))
     children.append(_start(run, "trainer", "prime_cli.rl.trainer.process", {}))
-    url = _wait_for_server(config, run, children, ready_file, observe)
+    url = _wait_for_server(config, run, children, find_url, observe)
     run.set_status("inference", "serving")
-    address = InferenceAddress(base_url=f"{url}/v1", model="policy", admin_url=url, admin_token=token)
+    address = InferenceAddress(base_url=f"{url}/v1", model=_POLICY, admin_url=url, admin_token=token)
     variables = {_INFERENCE_VARIABLE: json.dumps(asdict(address))}
     children.append(_start(run, "orchestrator", "prime_cli.rl.orchestrator.process", variables))
     unfinished = {"trainer", "orchestrator"}
@@ -115,20 +114,38 @@ def _run_children(config: RLConfig, run: RunDirectory, children: list[_Child], o
     observe(run)
 
 
+def _inference(config: RLConfig, run: RunDirectory) -> tuple[list[str], Callable[[], str | None]]:
+    """Return the command of the inference server, and a function that gives its URL once it answers."""
+    if chosen_engine(config.inference) == "vllm":
+        url = f"http://127.0.0.1:{free_port()}"
+        command = vllm_command(
+            config.model, config.inference, model_name=_POLICY, port=int(url.rsplit(":", 1)[1]),
+            context=config.trainer.seq_len, seed=config.seed,
+        )  # fmt: skip
+        return command, lambda: url if answers(url) else None
+    ready_file = run.path / "status" / "inference_ready.json"
+    slots = config.inference.num_slots
+    command = server_command(config.model, model_name=_POLICY, ready_file=ready_file, num_slots=slots, seed=config.seed)
+    return command, lambda: url_in(ready_file)
+
+
 def _wait_for_server(
-    config: RLConfig, run: RunDirectory, children: list[_Child], ready_file: Path, observe: Observer
+    config: RLConfig, run: RunDirectory, children: list[_Child], find_url: Callable[[], str | None], observe: Observer
 ) -> str:
-    deadline = time.monotonic() + config.inference.startup_timeout_s
-    while not ready_file.exists() and time.monotonic() < deadline:
+    limit_s = config.inference.startup_timeout_s
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        url = find_url()
+        if url is not None:
+            return url
         for child in children:
             code = child.process.poll()
             if code is not None:
                 raise _died(run, child, code)
         observe(run)
         time.sleep(_POLL_S)
-    remaining_s = max(0.1, deadline - time.monotonic())
-    return wait_until_ready(
-        children[0].process, ready_file, log_path=run.log("inference"), timeout_s=remaining_s, name="inference server"
+    raise ProcessDied(
+        f"the inference server was not ready within {limit_s:.0f} s", hint=f"its log is {run.log('inference')}"
     )
 
 

@@ -1,7 +1,8 @@
 """The embedded inference server: the engine behind the routes that vLLM has under the same names.
 
 Public: /health, /v1/models, /v1/chat/completions. Admin, only with the bearer token of PRIME_INFERENCE_ADMIN_TOKEN:
-/pause, /resume, /is_paused, /collective_rpc (method reload_weights), /update_weight_version, /weight_info.
+/pause, /resume, /is_paused, /collective_rpc (method reload_weights), /reset_prefix_cache, /update_weight_version,
+/weight_info.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class InferenceServer:
                 Route("/resume", self._admin(self.resume), methods=["POST"]),
                 Route("/is_paused", self._admin(self.is_paused)),
                 Route("/collective_rpc", self._admin(self.collective_rpc), methods=["POST"]),
+                Route("/reset_prefix_cache", self._admin(self.reset_prefix_cache), methods=["POST"]),
                 Route("/update_weight_version", self._admin(self.update_weight_version), methods=["POST"]),
                 Route("/weight_info", self._admin(self.weight_info)),
             ]
@@ -153,6 +155,10 @@ class InferenceServer:
         except (KeyError, ValueError, OSError) as error:
             return JSONResponse(error_body(f"weights not loaded: {error}"), status_code=400)
         return JSONResponse({"results": [None]})
+
+    async def reset_prefix_cache(self, request: Request) -> Response:
+        """Answer as vLLM does; this engine keeps nothing between requests that could go stale."""
+        return JSONResponse({"success": True})
 
     async def update_weight_version(self, request: Request) -> Response:
         """Name the version of the loaded weights: {"new_version": "12"}."""

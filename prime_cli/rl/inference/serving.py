@@ -74,8 +74,9 @@ def wait_until_ready(
     """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        if ready_file.exists():
-            return str(json.loads(ready_file.read_text())["url"])
+        url = url_in(ready_file)
+        if url is not None:
+            return url
         if process.poll() is not None:
             lines = tail(log_path)
             errors = [line for line in lines if line.startswith("error: ")]
@@ -87,6 +88,11 @@ def wait_until_ready(
             )
         time.sleep(0.05)
     raise ProcessDied(f"the {name} was not ready within {timeout_s:.0f} s", hint=_log_hint(log_path, tail(log_path)))
+
+
+def url_in(ready_file: Path) -> str | None:
+    """Return the URL that a server wrote when it was ready, or None before that."""
+    return str(json.loads(ready_file.read_text())["url"]) if ready_file.exists() else None
 
 
 @contextlib.contextmanager

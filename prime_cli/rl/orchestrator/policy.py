@@ -44,6 +44,7 @@ class InferenceAdmin:
         try:
             folder = str(run.broadcast(version).resolve())
             await self._post("/collective_rpc", json={"method": "reload_weights", "kwargs": {"weights_path": folder}})
+            await self._post("/reset_prefix_cache")  # what was computed under the old weights must not be reused
             await self._post("/update_weight_version", json={"new_version": str(version)})
         finally:
             await self._post("/resume")
