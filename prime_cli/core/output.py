@@ -79,12 +79,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
         return
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
+        # As text, not as markup: cells carry what others wrote.
+        table.add_row(*(Text("" if cell is None else str(cell), overflow="fold") for cell in row))
     stdout_console().print(table)
 
 
