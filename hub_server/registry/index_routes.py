@@ -7,6 +7,7 @@ import hashlib
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 from sqlalchemy import Select, select
 from sqlalchemy.orm import contains_eager
 
@@ -95,7 +96,7 @@ def _index_file(file: ReleaseFile) -> IndexFile:
         url=f"../../files/{file.sha256}/{file.filename}",
         sha256=file.sha256,
         size=file.size,
-        version=file.release.version_key,
+        version=str(Version(file.release.semantic_version)),
         requires_python=file.requires_python,
         metadata_sha256=file.metadata_sha256,
         uploaded_at=file.release.published_at or file.created_at,

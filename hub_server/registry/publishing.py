@@ -17,7 +17,7 @@ from hub_server.database import now
 from hub_server.errors import Conflict, Malformed, NotFound, TooLarge
 from hub_server.registry.service import choose_latest
 from hub_server.registry.tables import Environment, EnvironmentTag, Release, ReleaseFile
-from hub_server.registry.wheels import check_source_archive, check_wheel_name, parse_version, read_wheel
+from hub_server.registry.wheels import check_source_archive, check_wheel_name, read_wheel, version_key
 from hub_server.services import Services
 from prime_cli.hub.models import VersionRequest, WheelRequest
 
@@ -190,7 +190,7 @@ def _published_as(session: Session, environment: Environment, request: WheelRequ
     Raises:
         Conflict: the number was deleted, or the content is published under another number.
     """
-    key = str(parse_version(request.semantic_version))
+    key = version_key(request.semantic_version)
     taken = _claimed(session, environment, key, request.content_hash)
     if taken is not None and (taken.version_key != key or taken.deleted_at is not None):
         raise _taken(environment, taken)
@@ -211,7 +211,7 @@ def _taken(environment: Environment, taken: Release) -> Conflict:
 
 
 def _draft(session: Session, environment: Environment, request: WheelRequest | VersionRequest) -> Release:
-    key = str(parse_version(request.semantic_version))
+    key = version_key(request.semantic_version)
     draft = session.scalar(
         select(Release).where(
             Release.environment_id == environment.id,

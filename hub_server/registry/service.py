@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import Version
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 from sqlalchemy.orm import Session
@@ -152,7 +152,7 @@ def find_release(session: Session, environment: Environment, wanted: str) -> Rel
     if wanted == "latest":
         matching = [release for release in releases if release.id == environment.latest_release_id]
     else:
-        matching = [release for release in releases if wanted in (release.semantic_version, release.version_key)]
+        matching = [release for release in releases if release.version_key == canonicalize_version(wanted)]
     if not matching and len(wanted) >= _MIN_HASH_PREFIX:
         matching = [release for release in releases if release.content_hash.startswith(wanted.lower())]
     if len(matching) > 1:

@@ -74,7 +74,7 @@ class Release(Base):
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     environment_id: Mapped[str] = mapped_column(ForeignKey("environments.id"), index=True)
     semantic_version: Mapped[str] = mapped_column(String(100))
-    version_key: Mapped[str] = mapped_column(String(100))  # the canonical spelling: 1.0-rc1 and 1.0rc1 are one version
+    version_key: Mapped[str] = mapped_column(String(100))  # 1.0, 1.0.0 and v1.0 are one version
     content_hash: Mapped[str] = mapped_column(String(128))
     details: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     runtime_hint: Mapped[str | None] = mapped_column(String(50))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from email.parser import BytesHeaderParser
 from pathlib import Path, PurePosixPath
 
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from hub_server.errors import Malformed
@@ -57,6 +57,15 @@ def parse_version(text: str) -> Version:
         return Version(text)
     except InvalidVersion:
         raise Malformed(f"{text!r} is not a version; use one such as 0.1.0 or 1.2.0rc1") from None
+
+
+def version_key(text: str) -> str:
+    """Return the one spelling of a version by which it is compared: 1.0, 1.0.0 and v1.0 are the same.
+
+    Raises:
+        Malformed: it is no version.
+    """
+    return canonicalize_version(parse_version(text))
 
 
 def read_wheel(path: Path, filename: str) -> WheelFacts:

@@ -1,0 +1,92 @@
+"""Every route of the hub, called as nobody, as a stranger, as the owner and as an administrator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+from running_hub import Push, RunningHub, answer
+
+from hub_server.access import RIGHTS, Right
+from hub_server.app import all_routers
+
+NewUser = Callable[[], tuple[str, str]]
+
+# What each right means for (nobody, a stranger, the owner, an administrator) on a private environment: a status that
+# refuses, or None when the caller gets past the door.
+PAST: tuple[int | None, ...] = (None, None, None, None)
+EXPECTED: dict[Right, tuple[int | None, ...]] = {
+    Right.ANYONE: PAST,
+    Right.VISITOR: PAST,
+    Right.INDEX: PAST,
+    Right.USER: (401, None, None, None),
+    Right.ADMIN: (401, 403, 403, None),
+    Right.READER: (404, 404, None, 404),
+    Right.OWNER: (401, 404, None, 404),
+}
+ROUTES = [route for router in all_routers() for route in router.routes if isinstance(route, APIRoute)]
+
+
+@pytest.fixture(scope="module")
+def parts(hub: RunningHub) -> dict[str, str]:
+    """The values of all path parameters, for one private environment with one version."""
+    with hub.client(hub.key_of("the-owner")) as client:
+        push = Push(client, "locked", "0.1.0", visibility="PRIVATE")
+        assert push.run().is_success
+        details = answer(client.get("/environmentshub/the-owner/locked/@latest"))["data"]
+    return {
+        "owner": "the-owner", "name": "locked", "version": "9.9.9", "environment_id": push.environment_id,
+        "wheel_id": "none", "version_id": "none", "token": "none", "project": "locked", "filename": push.filename,
+        "sha256": details["wheel_sha256"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_each_route_lets_in_whom_its_right_names(hub: RunningHub, parts: dict[str, str], route: APIRoute) -> None:
+    right = RIGHTS[route.name]
+    if right is Right.TOKEN:
+        pytest.skip("the token is checked by the route itself, in tests of its own")
+    callers = (None, hub.key_of("a-stranger"), hub.key_of("the-owner"), hub.admin_key)
+    # The owner comes last: deleting the environment ends it.
+    for position in (0, 1, 3, 2):
+        refused = EXPECTED[right][position]
+        response = _call(hub, route, parts, callers[position])
+        assert response.status_code < 500
+        if refused is not None:
+            assert response.status_code == refused, (position, response.text)
+        elif right in (Right.USER, Right.ADMIN):
+            assert response.status_code not in (401, 403), (position, response.text)
+        elif right in (Right.READER, Right.OWNER):
+            assert "environment the-owner/locked not found" not in response.text
+            assert response.status_code not in (401, 403), (position, response.text)
+
+
+def test_a_public_environment_can_be_read_by_all_and_changed_by_its_owner(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    _, stranger_key = new_user()
+    with hub.client(key) as owner, hub.client(stranger_key) as stranger, hub.client() as nobody:
+        push = Push(owner, "open", "0.1.0")
+        assert push.run().is_success
+        assert nobody.get(f"/environmentshub/{slug}/open/@latest").is_success
+        assert nobody.delete(f"/environmentshub/{slug}/open").status_code == 401
+        assert stranger.delete(f"/environmentshub/{slug}/open").status_code == 403
+        assert stranger.delete(f"/environmentshub/{slug}/open/@0.1.0").status_code == 403
+        push.client = stranger
+        assert push.announce_wheel().status_code == 403
+        assert owner.get(f"/environmentshub/{slug}/open/@latest").is_success
+
+
+def _call(hub: RunningHub, route: APIRoute, parts: dict[str, str], key: str | None) -> httpx.Response:
+    path = route.path
+    for name, value in parts.items():
+        path = path.replace("{" + name + "}", value)
+    method = next(iter(route.methods))
+    # The environment outlives this walk: what would end it is asked of a version that is not there.
+    if route.name == "delete_environment" and key == hub.key_of("the-owner"):
+        method = "GET"
+    options: dict[str, Any] = {"json": {}} if method in ("POST", "PATCH") else {}
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return httpx.request(method, hub.url + path, headers=headers, trust_env=False, **options)

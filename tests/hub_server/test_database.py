@@ -1,0 +1,85 @@
+"""The tables, their migrations and their transactions."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import func, select
+
+from hub_server.accounts.service import create_user, mint_key, revoke_key, slug_of_operator, user_of_key
+from hub_server.accounts.tables import ApiKey, User
+from hub_server.database import Base, Database
+from hub_server.errors import Conflict, NotServing
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    """An empty database with all tables."""
+    database = Database(f"sqlite:///{tmp_path}/hub.db")
+    database.migrate()
+    return database
+
+
+def test_the_migrations_arrive_at_the_tables_of_the_code(database: Database) -> None:
+    database.migrate()
+    with database.engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+
+
+def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:
+    def add_twice() -> None:
+        with database.write() as session:
+            create_user(session, slug="somebody")
+            create_user(session, slug="somebody")
+
+    with pytest.raises(Conflict):
+        add_twice()
+    with database.read() as session:
+        assert session.scalar(select(func.count()).select_from(User)) == 0
+
+
+def test_many_writers_wait_for_each_other(database: Database) -> None:
+    def add(number: int) -> None:
+        with database.write() as session:
+            count = session.scalar(select(func.count()).select_from(User))
+            create_user(session, slug=f"user-{number}", name=f"the {count}th")
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with database.read() as session:
+        assert len(set(session.scalars(select(User.name)))) == 12
+
+
+def test_only_the_hash_of_a_key_is_kept_and_a_revoked_key_is_nobodys(database: Database) -> None:
+    with database.write() as session:
+        key = mint_key(session, create_user(session, slug="somebody"), name="a key")
+    found = user_of_key(database, key)
+    assert found is not None
+    assert found.slug == "somebody"
+    with database.read() as session:
+        row = session.scalars(select(ApiKey)).one()
+        assert key not in str(vars(row))
+        assert row.last_used_at is not None
+    with database.write() as session:
+        assert revoke_key(session, key)
+        assert not revoke_key(session, key)
+    assert user_of_key(database, key) is None
+    assert user_of_key(database, "prime_other") is None
+
+
+def test_a_database_url_that_cannot_be_is_one_line() -> None:
+    with pytest.raises(NotServing, match="cannot use the database URL"):
+        Database("nonsense")
+
+
+@pytest.mark.parametrize(("name", "slug"), [("Ada Lovelace", "ada-lovelace"), ("x", "admin"), ("_svc_", "svc")])
+def test_the_operators_name_becomes_a_slug(monkeypatch: pytest.MonkeyPatch, name: str, slug: str) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: name)
+    assert slug_of_operator() == slug

@@ -1,0 +1,116 @@
+"""Looking around in the registry: lists, names that are not there, private environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from running_hub import Push, RunningHub, answer
+
+NewUser = Callable[[], tuple[str, str]]
+
+
+def test_the_list_searches_filters_sorts_and_pages(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    with hub.client(key) as client, hub.client() as nobody:
+        for name in ("alpha-math", "beta-math", "gamma-code"):
+            assert Push(client, name, "0.1.0", metadata={"tags": [name.split("-")[1], "toy"]}).run().is_success
+        assert Push(client, "delta-secret", "0.1.0", visibility="PRIVATE").run().is_success
+
+        def names(asker: object = nobody, **params: object) -> list[str]:
+            found = answer(asker.get("/environmentshub/", params={"owner": slug, "sort_by": "name", **params}))
+            return [row["name"] for row in found["data"]]
+
+        assert names(sort_order="asc") == ["alpha-math", "beta-math", "gamma-code"]
+        assert names(sort_order="desc") == ["gamma-code", "beta-math", "alpha-math"]
+        assert names(search="MATH about", sort_order="asc") == ["alpha-math", "beta-math"]
+        assert names(search="100%") == []
+        assert names(tags=["math", "toy"], sort_order="asc", limit=1, offset=1) == ["beta-math"]
+        assert names(client, visibility="PRIVATE") == ["delta-secret"]
+        assert names(visibility="PRIVATE") == []
+        assert names(client, starred_only=True) == []
+        mine = answer(client.get("/environmentshub", params={"mine_only": "true", "limit": 2}))
+        assert (len(mine["data"]), mine["total_count"]) == (2, 4)
+        row = answer(nobody.get("/environmentshub/", params={"owner": slug, "search": "alpha"}))["data"][0]
+        assert row["owner"] == {"name": slug}
+        assert (row["latest_version"], row["visibility"], row["tags"]) == ("0.1.0", "PUBLIC", ["math", "toy"])
+        assert nobody.get("/environmentshub/", params={"mine_only": "true"}).status_code == 401
+
+
+def test_an_unknown_name_offers_the_nearest_that_the_caller_may_see(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    with hub.client(key) as client, hub.client() as nobody:
+        assert Push(client, "sort-numbers", "0.1.0").run().is_success
+        assert Push(client, "sort-number-secret", "0.1.0", visibility="PRIVATE").run().is_success
+        missing = nobody.get(f"/environmentshub/{slug}/sort-number/@latest")
+        assert missing.status_code == 404
+        assert f"did you mean {slug}/sort-numbers" in missing.json()["detail"]
+        assert "secret" not in missing.json()["detail"]
+        other_owner = nobody.get("/environmentshub/nobody/sort-numbers/@latest").json()["detail"]
+        assert f"did you mean {slug}/sort-numbers" in other_owner
+        version = nobody.get(f"/environmentshub/{slug}/sort-numbers/@9.9.9")
+        assert version.status_code == 404
+        assert "there are 0.1.0" in version.json()["detail"]
+
+
+def test_latest_is_what_an_installer_would_choose(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    with hub.client(key) as client:
+        for version in ("0.9.0", "0.10.0", "1.0.0rc1"):
+            assert Push(client, "order", version).run().is_success
+        assert answer(client.get(f"/environmentshub/{slug}/order/@latest"))["data"]["semantic_version"] == "0.10.0"
+        assert answer(client.get(f"/environmentshub/{slug}/order/@0.9"))["data"]["semantic_version"] == "0.9.0"
+        rows = answer(client.get(f"/environmentshub/{slug}/order/versions"))["data"]["versions"]
+        assert [row["version"] for row in rows] == ["1.0.0rc1", "0.10.0", "0.9.0"]
+
+
+def test_a_private_environment_does_not_exist_for_others(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    _, stranger_key = new_user()
+    with hub.client(key) as owner:
+        assert Push(owner, "hidden", "0.1.0", visibility="PRIVATE").run().is_success
+        details = answer(owner.get(f"/environmentshub/{slug}/hidden/@latest"))["data"]
+        assert details["simple_index_url"] is None
+        assert details["wheel_url"] is None
+        assert "__token__:" in details["install_index_url"]
+        for other in (hub.client(), hub.client(stranger_key)):
+            for path in ("@latest", "versions", "status", "@0.1.0/package"):
+                assert other.get(f"/environmentshub/{slug}/hidden/{path}").status_code == 404
+            assert other.post("/environmentshub/lookup", json={"id": details["id"]}).status_code == 404
+        answer(owner.post("/environmentshub/resolve", json={"name": "hidden", "visibility": "PUBLIC"}))
+        assert hub.client().get(f"/environmentshub/{slug}/hidden/@latest").is_success
+
+
+def test_both_slash_forms_and_empty_json_bodies_are_taken(hub: RunningHub) -> None:
+    with hub.client(hub.admin_key) as client:
+        client.headers["Content-Type"] = "application/json"
+        for path in ("/environmentshub", "/environmentshub/", "/user/whoami", "/user/whoami/"):
+            assert client.get(path).status_code == 200
+        empty = client.post("/environmentshub/resolve/")
+        assert empty.status_code == 422
+        assert empty.json()["detail"][0]["loc"] == ["body"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/nothing"), ("PUT", "/user/whoami"), ("GET", "/environmentshub/a/b/@1")]
+)
+def test_every_answer_is_an_object(hub: RunningHub, method: str, path: str) -> None:
+    with hub.client() as client:
+        response = client.request(method, path)
+        assert response.status_code in (404, 405)
+        assert isinstance(response.json()["detail"], str)
+
+
+def test_a_key_that_is_wrong_is_told_so_everywhere(hub: RunningHub) -> None:
+    with hub.client("prime_wrong") as client:
+        for path in ("/user/whoami", "/environmentshub/"):
+            response = client.get(path)
+            assert response.status_code == 401
+            assert response.json()["detail"] == "this API key is wrong or was revoked; run `prime login`"
+
+
+def test_a_refusal_does_not_repeat_what_was_sent(hub: RunningHub) -> None:
+    with hub.client(hub.admin_key) as client:
+        response = client.post("/auth_challenge/approve", json={"challenge": ["hush-hush"]})
+        assert response.status_code == 422
+        assert "hush-hush" not in response.text
