@@ -49,7 +49,7 @@ def run_demo(seed: int) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "demo"
         subprocess.run(
-            [prime, "lab", "demo", "--seed", str(seed), "--output-dir", output], check=True, stdout=sys.stderr
+            [prime, "lab", "demo", "--seed", str(seed), "--path", output], check=True, stdout=sys.stderr
         )
         return json.loads((output / "summary.json").read_text())
 
