@@ -70,10 +70,12 @@ def run_training(config: RLConfig, observe: Observer) -> RunSummary:
 
     Raises:
         NotAModel: the configured model is not a model folder.
+        ConfigError: the configured engine is not installed.
         ProcessDied: a process ended before its work was done.
         KeyboardInterrupt: after everything was stopped.
     """
     check_model_folder(config.model)
+    engine = chosen_engine(config.inference)
     resolved = config.model_copy(update={"model": config.model.resolve()})
     run = create_run_directory(
         config.output_dir, config.name or default_run_name(config), resolved.model_dump(mode="json")
@@ -82,7 +84,7 @@ def run_training(config: RLConfig, observe: Observer) -> RunSummary:
     children: list[_Child] = []
     with _terminate_as_interrupt():
         try:
-            _run_children(resolved, run, children, observe)
+            _run_children(resolved, run, engine, children, observe)
         finally:
             end_process_groups([child.process for child in children], grace_s=_GRACE_S)
     summary = _summary(run, time.monotonic() - started)
@@ -90,10 +92,10 @@ def run_training(config: RLConfig, observe: Observer) -> RunSummary:
     return summary
 
 
-def _run_children(config: RLConfig, run: RunDirectory, children: list[_Child], observe: Observer) -> None:
+def _run_children(config: RLConfig, run: RunDirectory, engine: str, children: list[_Child], observe: Observer) -> None:
     token = secrets.token_urlsafe(16)
     run.set_status("inference", "loading the model")
-    command, find_url = _inference(config, run)
+    command, find_url = _inference(config, run, engine)
     children.append(_Child("inference", start_server(command, log_path=run.log("inference"), admin_token=token)))
     children.append(_start(run, "trainer", "prime_cli.rl.trainer.process", {}))
     url = _wait_for_server(config, run, children, find_url, observe)
@@ -114,9 +116,9 @@ def _run_children(config: RLConfig, run: RunDirectory, children: list[_Child], o
     observe(run)
 
 
-def _inference(config: RLConfig, run: RunDirectory) -> tuple[list[str], Callable[[], str | None]]:
+def _inference(config: RLConfig, run: RunDirectory, engine: str) -> tuple[list[str], Callable[[], str | None]]:
     """Return the command of the inference server, and a function that gives its URL once it answers."""
-    if chosen_engine(config.inference) == "vllm":
+    if engine == "vllm":
         url = f"http://127.0.0.1:{free_port()}"
         command = vllm_command(
             config.model, config.inference, model_name=_POLICY, port=int(url.rsplit(":", 1)[1]),
