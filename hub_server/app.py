@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hub_server.access import check_every_route_is_listed, enforce
 from hub_server.accounts import routes as account_routes
 from hub_server.errors import Refusal
+from hub_server.middleware import BoundedBody, OneSpelling
 from hub_server.registry import index_routes, upload_routes
 from hub_server.registry import routes as registry_routes
 from hub_server.services import Services
@@ -25,7 +25,8 @@ def create_app(services: Services) -> FastAPI:
         title="prime hub", version=__version__, dependencies=[Depends(enforce)], docs_url=None, redoc_url=None
     )
     app.state.services = services
-    app.add_middleware(_OneSpelling)
+    app.add_middleware(BoundedBody)
+    app.add_middleware(OneSpelling)
     app.add_exception_handler(Refusal, _refuse)
     app.add_exception_handler(RequestValidationError, _explain)
     for router in all_routers():
@@ -49,18 +50,6 @@ def all_routers() -> list[APIRouter]:
 def healthz() -> dict[str, Any]:
     """Say that the server answers, and its version."""
     return {"status": "ok", "version": __version__}
-
-
-class _OneSpelling:
-    """Takes the slash off the end of API paths: clients send both forms, and not all follow a redirect with a body."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith("/api/v1/") and scope["path"].endswith("/"):
-            scope = {**scope, "path": scope["path"].rstrip("/")}
-        await self._app(scope, receive, send)
 
 
 def _refuse(request: Request, error: Exception) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import ipaddress
 import json
 import os
 import signal
@@ -39,6 +40,7 @@ class Serving:
     data_dir: Path
     admin_key_path: Path
     is_first_start: bool
+    is_loopback: bool
 
 
 def serve(
@@ -75,7 +77,14 @@ def serve(
         blobs = BlobStore(settings.blob_dir)
         blobs.clear_incoming()
         services = Services(settings, database, blobs, Signer(settings.signing_secret))
-        serving = Serving(_url(host, listener), os.getpid(), data_dir, settings.admin_key_path, is_first_start)
+        serving = Serving(
+            url=_url(host, listener),
+            pid=os.getpid(),
+            data_dir=data_dir,
+            admin_key_path=settings.admin_key_path,
+            is_first_start=is_first_start,
+            is_loopback=ipaddress.ip_address(listener.getsockname()[0]).is_loopback,
+        )
 
         def ready() -> None:
             facts = {"url": serving.url, "pid": serving.pid, "admin_key_path": str(serving.admin_key_path)}

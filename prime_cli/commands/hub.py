@@ -124,7 +124,7 @@ def _data_dir(given: Path | None) -> Path:
 
 
 def _say_ready(serving: Serving) -> None:
-    from prime_cli.core.output import note, print_result
+    from prime_cli.core.output import note, print_result, warn
 
     print_result(
         {
@@ -139,4 +139,6 @@ def _say_ready(serving: Serving) -> None:
     if serving.is_first_start:
         note(f"First start: the administrator's API key lies in {serving.admin_key_path} (readable by you only).")
         note(f"Log in with: prime login --base-url {serving.url} --api-key-file {serving.admin_key_path}")
+    if not serving.is_loopback:
+        warn("others reach this hub without encryption; put a TLS proxy in front of it")
     note("Ctrl-C stops it.")

@@ -204,12 +204,13 @@ def _describe(data: Any) -> str:
     """Return the words of an error body: `detail` as text, or one `place: problem` for each entry of its list."""
     detail = data.get("detail") if isinstance(data, dict) else None
     if isinstance(detail, list):
-        problems = [item for item in detail if isinstance(item, dict)]
-        return "; ".join(
-            f"{'.'.join(str(part) for part in item.get('loc', []) if part != 'body')}: {item.get('msg', '')}"
-            for item in problems
-        )
+        return "; ".join(_describe_problem(item) for item in detail if isinstance(item, dict))
     return str(detail) if detail else ""
+
+
+def _describe_problem(item: dict[str, Any]) -> str:
+    place = ".".join(str(part) for part in item.get("loc", []) if part != "body")
+    return f"{place}: {item.get('msg', '')}" if place else str(item.get("msg", ""))
 
 
 def _chunks(data: bytes | Path, total: int, progress: Progress | None) -> Iterator[bytes]:

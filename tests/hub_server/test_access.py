@@ -36,6 +36,7 @@ def parts(hub: RunningHub) -> dict[str, str]:
     with hub.client(hub.key_of("the-owner")) as client:
         push = Push(client, "locked", "0.1.0", visibility="PRIVATE")
         assert push.run().is_success
+        assert client.post("/environmentshub/resolve", json={"name": "doomed"}).is_success
         details = answer(client.get("/environmentshub/the-owner/locked/@latest"))["data"]
     return {
         "owner": "the-owner", "name": "locked", "version": "9.9.9", "environment_id": push.environment_id,
@@ -47,15 +48,14 @@ def parts(hub: RunningHub) -> dict[str, str]:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_each_route_lets_in_whom_its_right_names(hub: RunningHub, parts: dict[str, str], route: APIRoute) -> None:
     right = RIGHTS[route.name]
-    if right is Right.TOKEN:
-        pytest.skip("the token is checked by the route itself, in tests of its own")
     callers = (None, hub.key_of("a-stranger"), hub.key_of("the-owner"), hub.admin_key)
-    # The owner comes last: deleting the environment ends it.
-    for position in (0, 1, 3, 2):
-        refused = EXPECTED[right][position]
+    for position in range(len(callers)):
+        refused = EXPECTED.get(right, PAST)[position]
         response = _call(hub, route, parts, callers[position])
         assert response.status_code < 500
-        if refused is not None:
+        if right is Right.TOKEN:
+            assert response.status_code in (401, 403, 404), "a key is not the token that this route asks for"
+        elif refused is not None:
             assert response.status_code == refused, (position, response.text)
         elif right in (Right.USER, Right.ADMIN):
             assert response.status_code not in (401, 403), (position, response.text)
@@ -81,12 +81,14 @@ def test_a_public_environment_can_be_read_by_all_and_changed_by_its_owner(hub: R
 
 def _call(hub: RunningHub, route: APIRoute, parts: dict[str, str], key: str | None) -> httpx.Response:
     path = route.path
+    # The environment outlives this walk: its owner deletes another one.
+    if route.name == "delete_environment" and key == hub.key_of("the-owner"):
+        path = path.replace("{name}", "doomed")
     for name, value in parts.items():
         path = path.replace("{" + name + "}", value)
     method = next(iter(route.methods))
-    # The environment outlives this walk: what would end it is asked of a version that is not there.
-    if route.name == "delete_environment" and key == hub.key_of("the-owner"):
-        method = "GET"
     options: dict[str, Any] = {"json": {}} if method in ("POST", "PATCH") else {}
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    return httpx.request(method, hub.url + path, headers=headers, trust_env=False, **options)
+    return httpx.request(
+        method, hub.url + path, headers=headers, params={"challenge": "none"}, trust_env=False, **options
+    )

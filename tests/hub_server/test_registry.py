@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from running_hub import Push, RunningHub, answer
@@ -114,3 +114,15 @@ def test_a_refusal_does_not_repeat_what_was_sent(hub: RunningHub) -> None:
         response = client.post("/auth_challenge/approve", json={"challenge": ["hush-hush"]})
         assert response.status_code == 422
         assert "hush-hush" not in response.text
+
+
+def test_a_body_that_is_too_large_is_refused_however_it_is_sent(hub: RunningHub) -> None:
+    def pieces() -> Iterator[bytes]:
+        for _ in range(5):
+            yield b" " * 1024**2
+
+    with hub.client() as client:
+        for content in (b" " * (5 * 1024**2), pieces()):
+            response = client.post("/auth_challenge/generate", content=content)
+            assert response.status_code == 413
+            assert "bytes" in response.json()["detail"]

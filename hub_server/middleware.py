@@ -1,0 +1,52 @@
+"""What happens to every request before it is routed."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+UPLOAD_PREFIX = "/api/v1/uploads/"
+MAX_BODY_BYTES = 4 * 1024**2
+_TOO_LARGE = f"the body of this request is over {MAX_BODY_BYTES} bytes"
+
+
+class OneSpelling:
+    """Takes the slash off the end of API paths: clients send both forms, and not all follow a redirect with a body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on under its one spelling."""
+        if scope["type"] == "http" and scope["path"].startswith("/api/v1/") and scope["path"].endswith("/"):
+            scope = {**scope, "path": scope["path"].rstrip("/")}
+        await self._app(scope, receive, send)
+
+
+class BoundedBody:
+    """Refuses large bodies everywhere but at upload URLs, which stream to disk and have limits of their own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and stop reading it when it grows too large."""
+        if scope["type"] != "http" or scope["path"].startswith(UPLOAD_PREFIX):
+            await self._app(scope, receive, send)
+            return
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > MAX_BODY_BYTES:
+            await JSONResponse({"detail": _TOO_LARGE}, status_code=413)(scope, receive, send)
+            return
+        received = 0
+
+        async def bounded() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > MAX_BODY_BYTES:
+                raise HTTPException(413, _TOO_LARGE)
+            return message
+
+        await self._app(scope, bounded, send)
