@@ -133,7 +133,6 @@ def info(
     """Show one environment: of the hub, or by its plain name one of this workspace."""
     from dataclasses import replace
 
-    from prime_cli.core import output as out
     from prime_cli.environments.hub_catalog import fetch_details
     from prime_cli.environments.resolve import parse_environment_id
     from prime_cli.hub.client import connect
@@ -159,11 +158,7 @@ def info(
     index = details.raw.get("simple_index_url")
     if index:
         facts["install_by_pip"] = f"pip install {details.distribution}=={details.version} --extra-index-url {index}"
-    if out.mode().json:
-        out.print_json(facts)
-        return
-    shown = {key: ", ".join(value) if isinstance(value, list) else value for key, value in facts.items()}
-    out.print_table(("", ""), [(key.replace("_", " "), value) for key, value in shown.items() if value])
+    _print_facts(facts)
 
 
 def versions(name: HubName, full_hashes: Annotated[bool, typer.Option("--full-hashes")] = False) -> None:
@@ -206,7 +201,9 @@ def pull(
 
 
 def _versions() -> typer.Typer:
-    group = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True, help="Versions.")
+    group = typer.Typer(
+        rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True, help="Published versions."
+    )
     group.callback()(lambda: None)
     group.command("list")(versions)
     group.command("ls", hidden=True)(versions)
@@ -253,7 +250,6 @@ def _list_local() -> None:
 def _info_local(name: str) -> None:
     from dataclasses import asdict
 
-    from prime_cli.core import output as out
     from prime_cli.core.errors import PrimeError
     from prime_cli.environments.local import list_local
     from prime_cli.environments.package_names import nearest
@@ -263,8 +259,17 @@ def _info_local(name: str) -> None:
         guess = nearest(name, list(found))
         hint = f"did you mean `{guess}`?" if guess else f"on a hub it is OWNER/{name}"
         raise PrimeError(f"this workspace has no environment {name!r}", hint=hint)
-    facts = asdict(found[name])
+    _print_facts(asdict(found[name]))
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    """Print facts one to a line, unwrapped: commands among them are there to be copied."""
+    from prime_cli.core import output as out
+
     if out.mode().json:
         out.print_json(facts)
-    else:
-        out.print_table(("", ""), [(key.replace("_", " "), value) for key, value in facts.items() if value])
+        return
+    for key, value in facts.items():
+        if value:
+            text = ", ".join(value) if isinstance(value, list) else value
+            typer.echo(f"{key.replace('_', ' '):<18} {text}")

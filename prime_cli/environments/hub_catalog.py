@@ -80,7 +80,13 @@ def fetch_details(client: HubClient, identity: EnvironmentId) -> EnvironmentDeta
         HubError: there is no such environment or version; the hub's words name the nearest.
     """
     owner, name = require_hub_id(identity)
-    raw = _data(client.get(f"environmentshub/{owner}/{name}/@{quote(identity.version or 'latest', safe='')}"))
+    try:
+        raw = _data(client.get(f"environmentshub/{owner}/{name}/@{quote(identity.version or 'latest', safe='')}"))
+    except HubError as error:
+        if error.status == 404 and client.api_key is None:
+            hint = "if it is a private one, run `prime login` first"
+            raise HubError(error.message, error.hint or hint, error.status) from None
+        raise
     metadata = raw.get("metadata") or {}
     return EnvironmentDetails(
         owner=owner,

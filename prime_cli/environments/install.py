@@ -150,11 +150,11 @@ def _install_from_hub(identity: EnvironmentId, options: InstallOptions, note: Ca
         constrained=options.constrained, prerelease=options.prerelease,
     )  # fmt: skip
     note(f"installing {details.owner}/{details.name} {details.version} with {installer.tool} into {python}")
-    replaced = details.distribution if present is not None else None
+    same_version = present is not None and present.version == details.version
     installer.install(
         f"{details.distribution} @ {wheel.resolve().as_uri()}#sha256={digest}",
         extra_index_url=details.index_url,
-        replace=replaced,
+        replace=details.distribution if same_version else None,
     )
     return InstallOutcome(str(identity), "installed", details.distribution, details.version)
 

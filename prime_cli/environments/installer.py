@@ -34,7 +34,7 @@ class Installer:
         """Install requirements; what already meets them stays as it is.
 
         Args:
-            replace: name of a distribution whose installed copy is replaced even when the version is the same.
+            replace: name of the one distribution among them whose installed copy has this version but other bytes.
 
         Raises:
             PrimeError: the installer failed, with its own last lines.
@@ -49,11 +49,11 @@ class Installer:
             options += ["--reinstall-package", replace] if replace else []
             self._run("install", *options, *requirements)
             return
-        options += ["--disable-pip-version-check", "--no-input"] + ["--pre"] * self.prerelease
+        always = ["--disable-pip-version-check", "--no-input"]
+        self._run("install", *always, *options, *["--pre"] * self.prerelease, *requirements)
         if replace:
             # pip keeps an installed copy of the same version, whatever its bytes; only this makes it look again.
-            self._run("install", "--disable-pip-version-check", "--no-deps", "--force-reinstall", *requirements)
-        self._run("install", *options, *requirements)
+            self._run("install", *always, "--no-deps", "--force-reinstall", *requirements)
 
     def install_editable(self, folder: Path, *, isolated: bool) -> None:
         """Install the project in `folder` so that edits of its files take effect at once."""

@@ -72,17 +72,15 @@ def read_project(folder: Path) -> EnvironmentProject:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", name):
         raise ConfigError(f"{path}: `project.name` must be the name of a package, found {name!r}")
     version = project.get("version")
-    dynamic = "version" in project.get("dynamic", [])
+    dynamic = "version" in _strings(project, "dynamic", path)
     if not dynamic:
         _parse_version(version, path)
-    keywords = project.get("tags") or project.get("keywords") or []
-    requires = _table(data, "build-system", path).get("requires", [])
     return EnvironmentProject(
         folder=folder,
         name=name,
         version=None if dynamic else str(version),
-        keywords=tuple(str(word) for word in keywords if isinstance(word, str)),
-        build_requires=tuple(str(text) for text in requires) or ("setuptools",),
+        keywords=_strings(project, "tags", path) or _strings(project, "keywords", path),
+        build_requires=_strings(_table(data, "build-system", path), "requires", path) or ("setuptools",),
     )
 
 
@@ -137,6 +135,13 @@ def _table(data: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: `{key}` must be a table")
     return table
+
+
+def _strings(table: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
+    values = table.get(key, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ConfigError(f"{path}: `{key}` must be a list of strings, found {values!r}")
+    return tuple(values)
 
 
 def _parse_version(text: Any, path: Path) -> Version:
