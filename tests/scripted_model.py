@@ -6,38 +6,46 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Answer = Callable[[list[dict[str, Any]]], str]
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer with an error status."""
+
+    status: int
+    message: str
+
+
+Answer = Callable[[list[dict[str, Any]]], "str | Refusal"]
 
 
 @contextlib.contextmanager
-def scripted_model(answer: Answer) -> Iterator[str]:
-    """Yield the base URL of a server that answers every chat completion with `answer(messages)`."""
+def scripted_model(answer: Answer, *, models: tuple[str, ...] = ("scripted",)) -> Iterator[str]:
+    """Yield the base URL of a server that answers every chat completion with `answer(messages)`.
+
+    Asked for token ids, it gives the prompt the ids 7, 8, 9 and each letter of the answer its code point.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._send({"object": "list", "data": [{"id": "scripted", "object": "model"}]})
+            self._send({"object": "list", "data": [{"id": name, "object": "model"} for name in models]})
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             text = answer(body["messages"])
-            self._send(
-                {
-                    "id": "x", "object": "chat.completion", "created": 0, "model": body["model"],
-                    "choices": [
-                        {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-                    ],
-                    "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-                }
-            )  # fmt: skip
+            if isinstance(text, Refusal):
+                self._send({"error": {"message": text.message}}, status=text.status)
+            else:
+                self._send(completion(body, text))
 
-        def _send(self, body: dict[str, Any]) -> None:
+        def _send(self, body: dict[str, Any], status: int = 200) -> None:
             data = json.dumps(body).encode()
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
@@ -55,3 +63,17 @@ def scripted_model(answer: Answer) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def completion(request: dict[str, Any], text: str) -> dict[str, Any]:
+    """Return a chat completion that says `text`."""
+    choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    body: dict[str, Any] = {"id": "x", "object": "chat.completion", "created": 0, "model": request["model"]}
+    if request.get("return_token_ids"):
+        body["prompt_token_ids"] = [7, 8, 9]
+        choice["token_ids"] = [ord(letter) for letter in text]
+        choice["logprobs"] = {
+            "content": [{"token": letter, "logprob": -0.5, "bytes": None, "top_logprobs": []} for letter in text]
+        }
+    usage = {"prompt_tokens": 3, "completion_tokens": len(text), "total_tokens": 3 + len(text)}
+    return {**body, "choices": [choice], "usage": usage}

@@ -7,31 +7,26 @@ nothing beyond the standard library.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from prime_cli.core.errors import PrimeError
-from prime_cli.core.processes import describe_exit, tail
+from prime_cli.environments.worker_connection import EnvironmentFailed, EnvironmentWorkerDied, WorkerConnection
 
-_WORKER = Path(__file__).with_name("worker.py")
+__all__ = [
+    "EnvironmentFailed",
+    "EnvironmentInfo",
+    "EnvironmentSpec",
+    "EnvironmentWorkerDied",
+    "EnvironmentWorkers",
+    "ModelEndpoint",
+    "Split",
+]
+
 _MAX_DEATHS_IN_A_ROW = 3
-_CLOSE_GRACE_S = 3.0
-_LINE_LIMIT = 1 << 30
 
 Split = Literal["train", "eval"]
-
-
-class EnvironmentFailed(PrimeError):
-    """The environment could not be loaded, or its code raised; carries its own shortened traceback."""
-
-
-class EnvironmentWorkerDied(PrimeError):
-    """The process in which the environment ran ended under it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +80,6 @@ class EnvironmentWorkers:
         search_path: Sequence[Path] = (),
     ) -> None:
         self._spec = spec
-        self._python = python
         label = (spec.name or spec.id).replace("/", "--")
         self._workers = [
             _Worker(python, log_directory / f"{label}_worker_{index}.log", spec, search_path)
@@ -104,17 +98,21 @@ class EnvironmentWorkers:
             EnvironmentFailed: import or `load_environment` failed, or took longer than `timeout_s`.
             EnvironmentWorkerDied: a worker ended while loading.
         """
+        starts = [asyncio.create_task(worker.start()) for worker in self._workers]
         try:
-            infos = await asyncio.wait_for(asyncio.gather(*(worker.start() for worker in self._workers)), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                infos = await asyncio.gather(*starts)
         except TimeoutError:
-            await self.close()
             raise EnvironmentFailed(
                 f"the environment {self._spec.id} did not load within {timeout_s:.0f} s",
                 hint=self._workers[0].log_hint(),
             ) from None
-        except BaseException:
-            await self.close()
-            raise
+        finally:
+            if any(not start.done() or start.cancelled() or start.exception() for start in starts):
+                for start in starts:
+                    start.cancel()
+                await asyncio.gather(*starts, return_exceptions=True)
+                await self.close()
         return EnvironmentInfo(**infos[0])
 
     async def examples(self, split: Split, limit: int | None = None, offset: int = 0) -> list[dict[str, Any]]:
@@ -177,7 +175,9 @@ class EnvironmentWorkers:
 
     async def _bounded(self, request: Any, timeout_s: float | None) -> Any:
         try:
-            return await asyncio.wait_for(request, timeout_s)
+            # Not wait_for: it would start the request a moment later, and until then its worker would look idle.
+            async with asyncio.timeout(timeout_s):
+                return await request
         except TimeoutError:
             raise EnvironmentFailed(f"a rollout of {self._spec.id} took longer than {timeout_s:.0f} s") from None
 
@@ -186,135 +186,73 @@ class EnvironmentWorkers:
 
 
 class _Worker:
-    """One process and the requests that it is working on. A dead one is started again for the next request."""
+    """One process after another in the same place: a dead one is replaced when the next request comes."""
 
     def __init__(self, python: Path, log_path: Path, spec: EnvironmentSpec, search_path: Sequence[Path]) -> None:
         self._python = python
         self._log_path = log_path
         self._spec = spec
         self._search_path = search_path
-        self._process: asyncio.subprocess.Process | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._next_id = 0
+        self._connection: WorkerConnection | None = None
         self._deaths = 0
+        self._num_coming = 0
         self._starting = asyncio.Lock()
 
     @property
     def busy(self) -> int:
-        return len(self._waiting)
+        return self._num_coming + (self._connection.num_waiting if self._connection is not None else 0)
 
     @property
     def pid(self) -> int | None:
-        return self._process.pid if self._process is not None and self._process.returncode is None else None
+        return self._connection.pid if self._connection is not None and not self._connection.ended else None
 
     def log_hint(self) -> str:
-        lines = tail(self._log_path, 5)
-        return "\n".join([f"its log is {self._log_path}", *(f"  {line}" for line in lines)])
+        return self._connection.log_hint() if self._connection is not None else f"its log is {self._log_path}"
 
     async def start(self) -> dict[str, Any]:
-        await self._spawn()
-        info: dict[str, Any] = await self._send("load", env=self._spec.id, args=self._spec.args)
+        """Open a process and load the environment in it; one that does not load is closed again."""
+        connection = await WorkerConnection.open(self._spec.id, self._python, self._log_path, self._search_path)
+        self._connection = connection
+        try:
+            info: dict[str, Any] = await connection.send("load", env=self._spec.id, args=self._spec.args)
+        except EnvironmentWorkerDied:
+            self._deaths += 1
+            raise
+        except BaseException:
+            await connection.close()
+            raise
         return info
 
     async def request(self, op: str, **body: Any) -> Any:
-        async with self._starting:
-            if self.pid is None:
-                if self._deaths >= _MAX_DEATHS_IN_A_ROW:
-                    raise EnvironmentWorkerDied(
-                        f"the worker of {self._spec.id} died {self._deaths} times in a row", hint=self.log_hint()
-                    )
-                await self.start()
-        result = await self._send(op, **body)
+        self._num_coming += 1
+        try:
+            connection = await self._live_connection()
+        finally:
+            self._num_coming -= 1
+        try:
+            result = await connection.send(op, **body)
+        except EnvironmentWorkerDied:
+            # All that it was working on fails at once, and that is one death.
+            if self._connection is connection:
+                self._connection = None
+                self._deaths += 1
+            raise
         self._deaths = 0
         return result
 
     async def close(self) -> None:
-        process = self._process
-        if process is None:
-            return
-        if process.returncode is None:
-            assert process.stdin is not None, "the worker is started with a pipe"
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                process.stdin.close()
-            try:
-                await asyncio.wait_for(process.wait(), _CLOSE_GRACE_S)
-            except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        if self._reading is not None:
-            await self._reading
+        if self._connection is not None:
+            await self._connection.close()
 
-    async def _spawn(self) -> None:
-        self._log_path.parent.mkdir(parents=True, exist_ok=True)
-        environment = os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-        with self._log_path.open("ab") as log:
-            try:
-                self._process = await asyncio.create_subprocess_exec(
-                    str(self._python), str(_WORKER), *(str(path) for path in self._search_path),
-                    stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log,
-                    env=environment, limit=_LINE_LIMIT,
-                )  # fmt: skip
-            except OSError as error:
-                raise EnvironmentFailed(
-                    f"the interpreter {self._python} cannot be started: {error.strerror}",
-                    hint="the workspace's interpreter is $VIRTUAL_ENV's, .venv's, or the one that runs prime",
-                ) from None
-        self._reading = asyncio.ensure_future(self._read(self._process))
-
-    async def _send(self, op: str, **body: Any) -> Any:
-        process = self._process
-        assert process is not None, "a worker is started before it is asked"
-        assert process.stdin is not None, "the worker is started with a pipe"
-        self._next_id += 1
-        number = self._next_id
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = future
-        try:
-            process.stdin.write((json.dumps({"id": number, "op": op, **body}) + "\n").encode())
-            return await future
-        except asyncio.CancelledError:
-            if self.pid is not None and not process.stdin.is_closing():
-                process.stdin.write((json.dumps({"id": 0, "op": "cancel", "target": number}) + "\n").encode())
-            raise
-        finally:
-            self._waiting.pop(number, None)
-
-    async def _read(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None, "the worker is started with a pipe"
-        while line := await process.stdout.readline():
-            answer = json.loads(line)
-            future = self._waiting.get(answer["id"])
-            if future is None or future.done():
-                continue
-            if "error" in answer:
-                future.set_exception(self._failure(answer["error"]))
-            else:
-                future.set_result(answer["result"])
-        code = await process.wait()
-        self._deaths += 1
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(
-                    EnvironmentWorkerDied(
-                        f"the worker of {self._spec.id} died ({describe_exit(code)})", hint=self.log_hint()
-                    )
+    async def _live_connection(self) -> WorkerConnection:
+        async with self._starting:
+            if self._connection is not None and not self._connection.ended:
+                return self._connection
+            if self._deaths >= _MAX_DEATHS_IN_A_ROW:
+                raise EnvironmentWorkerDied(
+                    f"the worker of {self._spec.id} died {self._deaths} times in a row",
+                    hint=f"its log is {self._log_path}",
                 )
-
-    def _failure(self, error: Mapping[str, str]) -> EnvironmentFailed:
-        if error["type"] == "Refused":
-            return EnvironmentFailed(error["message"], hint=_missing_hint(error["message"], self._spec.id))
-        if error["type"] == "ModuleNotFoundError" and "'verifiers'" in error["message"]:
-            return EnvironmentFailed(
-                f"the workspace's interpreter {self._python} has no verifiers",
-                hint="install it there with `pip install verifiers`, or point VIRTUAL_ENV at one that has it",
-            )
-        where = "\n".join(f"  {line}" for line in error["traceback"].splitlines())
-        return EnvironmentFailed(f"the environment {self._spec.id} failed: {error['message']}\n{where}")
-
-
-def _missing_hint(message: str, name: str) -> str | None:
-    if "is installed here" in message:
-        return f"install it with `prime env install OWNER/{name}`, or write it with `prime env init {name}`"
-    return None
+            await self.start()
+            assert self._connection is not None, "start opened it"
+            return self._connection

@@ -1,9 +1,9 @@
 """The process in which an environment runs; started by path with the workspace's interpreter.
 
-That interpreter need not have `prime` installed, so this file uses the standard library, `verifiers` and what
-`verifiers` itself depends on. Requests and answers are JSON objects, one a line, over standard input and a copy of
-standard output; what the environment prints goes to standard error. When standard input ends, the parent is gone and so
-is this process.
+That interpreter need not have `prime` installed, so this file, `worker_client.py` and `worker_scoring.py` use the
+standard library, `verifiers` and what `verifiers` itself depends on. Requests and answers are JSON objects, one a line,
+over standard input and a copy of standard output; what the environment prints goes to standard error. When standard
+input ends without a `shutdown`, the parent is gone, and so is this process at once.
 """
 
 from __future__ import annotations
@@ -11,24 +11,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import importlib
 import importlib.metadata
+import inspect
 import json
 import logging
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prime_cli.environments import worker_client, worker_scoring
+else:  # this folder is the first on the path until `main` takes it off
+    import worker_client
+    import worker_scoring
 
 _PR_SET_PDEATHSIG = 1
-_POOLS = (
-    16  # httpx looks at every connection of a pool for every request: many small pools are quicker than a large one
-)
-_CONNECT_TIMEOUT_S = 5.0
-_REQUEST_TIMEOUT_S = 3600.0
-_RETRIES = 2
+_CLIENT_TYPES = {
+    "openai_chat_completions": "OpenAIChatCompletionsClient",
+    "openai_chat_completions_token": "OpenAIChatCompletionsTokenClient",
+}
 
 
 class Refused(Exception):
@@ -41,23 +47,26 @@ class EnvironmentHost:
     def __init__(self) -> None:
         self._environment: Any = None
         self._clients: dict[str, Any] = {}
-        self._scoring_errors = ScoringErrors()
 
     def load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Import the environment's module, call `load_environment(**args)` and say what came of it."""
-        name = request["env"]
-        module_name = name.replace("-", "_")
+        """Import the environment's module, call its `load_environment` and say what came of it."""
+        name, args = request["env"], request["args"]
+        module = _module_of(name)
+        _check_arguments(name, module.load_environment, args)
+        import verifiers
+
+        class ScoringError(verifiers.Error):
+            """A reward function raised."""
+
         try:
-            module = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            if error.name == module_name:
-                raise Refused(f"no environment {name!r} is installed here ({sys.executable})") from None
-            raise
-        if not hasattr(module, "load_environment"):
-            raise Refused(f"the module {module_name} has no load_environment() function")
-        environment = module.load_environment(**request["args"])
-        self._scoring_errors.watch(environment.rubric)
+            environment = verifiers.load_environment(name, **args)
+        except (RuntimeError, ValueError) as error:
+            # The library wraps what load_environment raised in a sentence of its own.
+            raise error.__cause__ or error from None
+        worker_scoring.watch_rubric(environment.rubric, ScoringError)
         self._environment = environment
+        # Environments take over these signals; here the parent decides when to stop.
+        _ignore_interrupts()
         return {
             "num_train": _count(environment.get_dataset),
             "num_eval": _count(environment.get_eval_dataset),
@@ -79,148 +88,71 @@ class EnvironmentHost:
 
     async def group(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Run the rollouts of one example and score them together; return one output per input."""
-        client = self._client(request["endpoint"])
-        with self._scoring_errors.collected() as failures:
-            outputs = await self._environment.run_group(
-                request["inputs"],
-                client,
-                request["endpoint"]["model"],
-                request["sampling_args"],
-                state_columns=request["state_columns"],
-            )
-        return [_with_scoring_error(dict(output), failures) for output in outputs]
+        outputs = await self._run(self._environment.run_group, request["inputs"], request)
+        return [_with_message(dict(output)) for output in outputs]
 
     async def rollout(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run and score one rollout."""
-        client = self._client(request["endpoint"])
-        with self._scoring_errors.collected() as failures:
-            output = await self._environment.run_rollout(
-                request["input"],
-                client,
-                request["endpoint"]["model"],
-                request["sampling_args"],
-                state_columns=request["state_columns"],
-            )
-        return _with_scoring_error(dict(output), failures)
+        return _with_message(dict(await self._run(self._environment.run_rollout, request["input"], request)))
+
+    async def close(self) -> None:
+        """Close the connections to the models."""
+        for client in self._clients.values():
+            with contextlib.suppress(Exception):
+                await client.close()
+
+    async def _run(self, run: Callable[..., Any], work: Any, request: dict[str, Any]) -> Any:
+        endpoint = request["endpoint"]
+        return await run(
+            work,
+            self._client(endpoint),
+            endpoint["model"],
+            request["sampling_args"],
+            state_columns=request["state_columns"],
+        )
 
     def _client(self, endpoint: dict[str, Any]) -> Any:
         key = json.dumps(endpoint, sort_keys=True)
         if key not in self._clients:
-            self._clients[key] = _model_client(endpoint)
+            import verifiers
+
+            kind = _CLIENT_TYPES.get(endpoint["client_type"])
+            if kind is None:
+                known = ", ".join(_CLIENT_TYPES)
+                raise Refused(f"unknown client type {endpoint['client_type']!r}; known: {known}")
+            self._clients[key] = getattr(verifiers, kind)(worker_client.model_client(endpoint))
         return self._clients[key]
 
 
-class ScoringErrors:
-    """Notices exceptions in reward functions, which the library logs and turns into a reward of 0.
-
-    The functions of the rubric are wrapped where they are called; failures go to the collection of the task that runs.
-    """
-
-    def __init__(self) -> None:
-        from contextvars import ContextVar
-
-        self._current: ContextVar[list[str] | None] = ContextVar("scoring_errors", default=None)
-
-    def watch(self, rubric: Any) -> None:
-        """Wrap the reward functions of `rubric`, and of the rubrics that it is made of."""
-        for inner in getattr(rubric, "rubrics", None) or []:
-            self.watch(inner)
-        functions = getattr(rubric, "funcs", None)
-        if functions is not None:
-            functions[:] = [self._noticing(function) for function in functions]
-
-    @contextlib.contextmanager
-    def collected(self) -> Any:
-        """Collect the failures of what runs inside, as text."""
-        failures: list[str] = []
-        token = self._current.set(failures)
-        try:
-            yield failures
-        finally:
-            self._current.reset(token)
-
-    def _noticing(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        import functools
-        import inspect
-
-        def note(error: Exception) -> None:
-            failures = self._current.get()
-            if failures is not None:
-                failures.append(f"{function.__name__}: {type(error).__name__}: {error}")
-
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def noticing_async(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    return await function(*args, **kwargs)
-                except Exception as error:
-                    note(error)
-                    raise
-
-            return noticing_async
-
-        @functools.wraps(function)
-        def noticing(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return function(*args, **kwargs)
-            except Exception as error:
-                note(error)
-                raise
-
-        return noticing
+def _module_of(name: str) -> Any:
+    module_name = name.replace("-", "_").split("/")[-1]
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name == module_name:
+            raise Refused(f"no environment {name!r} is installed here ({sys.executable})") from None
+        raise
+    if not hasattr(module, "load_environment"):
+        raise Refused(f"the module {module_name} has no load_environment() function")
+    return module
 
 
-def _with_scoring_error(output: dict[str, Any], failures: Sequence[str]) -> dict[str, Any]:
-    """Mark a rollout whose scoring failed, so that its zero is not taken for a score."""
-    if failures and not output.get("error"):
-        text = "; ".join(dict.fromkeys(failures))
-        output["error"] = {"error": "ScoringError", "error_chain_repr": text, "error_chain_str": text, "message": text}
+def _check_arguments(name: str, load_environment: Callable[..., Any], args: dict[str, Any]) -> None:
+    parameters = inspect.signature(load_environment).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    unknown = [repr(key) for key in args if key not in parameters]
+    if unknown:
+        takes = f"it takes: {', '.join(parameters)}" if parameters else "it takes none"
+        raise Refused(f"the environment {name} has no argument {', '.join(unknown)}; {takes}")
+
+
+def _with_message(output: dict[str, Any]) -> dict[str, Any]:
+    """Give a rollout's error the `message` that only newer versions of the library write."""
+    error = output.get("error")
+    if error and not error.get("message"):
+        output["error"] = {**error, "message": error["error_chain_repr"]}
     return output
-
-
-def _model_client(endpoint: dict[str, Any]) -> Any:
-    import openai
-    import verifiers
-
-    # The openai package brings its own HTTP library, which is httpx or, from version 3 on, httpx2.
-    http: Any = importlib.import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
-
-    class ManyPools(http.AsyncBaseTransport):
-        """Spreads requests over several connection pools, each small."""
-
-        def __init__(self) -> None:
-            limits = http.Limits(max_connections=None, max_keepalive_connections=None)
-            self._pools = [http.AsyncHTTPTransport(limits=limits) for _ in range(_POOLS)]
-            self._next = 0
-
-        async def handle_async_request(self, request: Any) -> Any:
-            self._next = (self._next + 1) % _POOLS
-            return await self._pools[self._next].handle_async_request(request)
-
-        async def aclose(self) -> None:
-            for pool in self._pools:
-                await pool.aclose()
-
-    base_url = endpoint["base_url"]
-    client = openai.AsyncOpenAI(
-        base_url=base_url,
-        api_key=endpoint["api_key"] or "EMPTY",
-        default_headers=endpoint["headers"],
-        http_client=openai.DefaultAsyncHttpxClient(
-            # Plain HTTP on loopback needs none of the pooling rules that a remote, encrypted endpoint profits from.
-            transport=ManyPools() if base_url.startswith("http://") else None,
-            timeout=http.Timeout(_REQUEST_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S),
-        ),
-        max_retries=_RETRIES,
-    )
-    kinds = {
-        "openai_chat_completions": "OpenAIChatCompletionsClient",
-        "openai_chat_completions_token": "OpenAIChatCompletionsTokenClient",
-    }
-    if endpoint["client_type"] not in kinds:
-        raise Refused(f"unknown client type {endpoint['client_type']!r}; known: {', '.join(kinds)}")
-    return getattr(verifiers, kinds[endpoint["client_type"]])(client)
 
 
 def _count(dataset: Callable[[], Any]) -> int:
@@ -238,19 +170,28 @@ def _version_of(distribution: str) -> str | None:
         return None
 
 
+def _ignore_interrupts() -> None:
+    # Ctrl-C reaches every process of the terminal's group; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def describe(error: BaseException) -> dict[str, str]:
     """Return an exception as data: its type, its text, and the frames of the environment's own code."""
+    here = os.path.dirname(__file__)
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename != __file__ and "importlib" not in frame.filename
+        if not frame.filename.startswith(here)
+        and "importlib" not in frame.filename
+        and not frame.filename.endswith(("verifiers/utils/env_utils.py", "asyncio/tasks.py"))
     ]
     shown = "".join(traceback.format_list(frames[-6:])) + "".join(traceback.format_exception_only(error))
     return {"type": type(error).__name__, "message": str(error) or type(error).__name__, "traceback": shown.rstrip()}
 
 
 async def serve(protocol: Any) -> None:
-    """Answer requests from standard input until it ends."""
+    """Answer requests from standard input until a `shutdown`."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 30)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -270,12 +211,14 @@ async def serve(protocol: Any) -> None:
             answer(number, result=result)
         except asyncio.CancelledError:
             answer(number, error={"type": "Cancelled", "message": "cancelled", "traceback": ""})
-        except Exception as error:  # noqa: BLE001 - whatever the environment raises is its owner's to read
-            answer(number, error=describe(error))
-        except SystemExit as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the environment raises is its owner's to read
             answer(number, error=describe(error))
         finally:
             running.pop(number, None)
+        if request["op"] == "load":
+            # What was loaded stays: the collector need not look at it again and again.
+            gc.collect()
+            gc.freeze()
 
     while line := await reader.readline():
         request = json.loads(line)
@@ -283,6 +226,12 @@ async def serve(protocol: Any) -> None:
             task = running.get(request["target"])
             if task is not None:
                 task.cancel()
+        elif request["op"] == "shutdown":
+            for task in list(running.values()):
+                task.cancel()
+            await asyncio.gather(*running.values(), return_exceptions=True)
+            await host.close()
+            return
         else:
             running[request["id"]] = asyncio.ensure_future(carry_out(request))
     os._exit(0)  # the parent is gone: nothing here is worth finishing, and non-daemon threads must not keep it alive
@@ -302,9 +251,9 @@ def main() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     protocol = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the parent decides
-    for extra in reversed(sys.argv[1:]):
-        sys.path.insert(0, extra)
+    _ignore_interrupts()
+    # This file's own folder must not hide modules that environments import; theirs come first instead.
+    sys.path[:1] = sys.argv[1:]
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         import uvloop
