@@ -60,9 +60,14 @@ def find_installed(python: Path, name: str) -> Installed | None:
 
 def _installed(entry: dict[str, Any]) -> Installed:
     direct_url = entry["direct_url"]
+    url = urlsplit(direct_url.get("url", ""))
     archive = direct_url.get("archive_info", {})
-    sha256 = archive.get("hashes", {}).get("sha256") or str(archive.get("hash") or "").removeprefix("sha256=") or None
-    path = Path(unquote(urlsplit(direct_url.get("url", "")).path))
+    # pip notes the hash among the facts of the archive, uv leaves it where it was given: in the URL.
+    noted = archive.get("hash") or url.fragment
+    sha256 = archive.get("hashes", {}).get("sha256") or (
+        noted.removeprefix("sha256=") if noted.startswith("sha256=") else None
+    )
+    path = Path(unquote(url.path))
     # .../wheel_cache/OWNER/NAME/VERSION/dist/x.whl is where wheels of a hub are kept.
     origin = f"{path.parts[-5]}/{path.parts[-4]}" if "wheel_cache" in path.parts[-6:-5] else None
     folder = path if entry["editable"] else None
