@@ -54,12 +54,13 @@ def run(
     import asyncio
 
     from prime_cli.core import output as out
+    from prime_cli.core.errors import PrimeError
     from prime_cli.environments.install import ensure_installed
     from prime_cli.environments.metadata import eval_defaults
     from prime_cli.environments.resolve import parse_environment_id
-    from prime_cli.evals.endpoints import ModelChoice, model_label, opened_model
+    from prime_cli.evals.endpoints import ModelChoice, choose_model, opened_model
     from prime_cli.evals.run import EvalSettings, run_evaluation
-    from prime_cli.evals.store import EvalDirectory, new_eval_directory, outputs_root
+    from prime_cli.evals.store import EvalDirectory, new_eval_directory, outputs_root, remove_if_empty
 
     identity = parse_environment_id(environment)
     arguments = _json_object(env_args, "--env-args")
@@ -71,28 +72,31 @@ def run(
     sampling |= _json_object(sampling_args, "--sampling-args")
     ensure_installed(identity, out.note)
     defaults = eval_defaults(identity)
-    choice = ModelChoice(model, model_name, base_url, api_key_var, endpoints_path)
-    root = outputs_root(identity.module, output_dir)
-    with opened_model(choice, log_path=root / "logs" / "inference.log") as endpoint:
-        label = model_label(choice, endpoint)
-        settings = EvalSettings(
-            environment=identity, model=label, base_url=endpoint.base_url, env_args=arguments, split=_split(split),
-            num_examples=num_examples if num_examples is not None else defaults.num_examples,
-            rollouts_per_example=rollouts_per_example or defaults.rollouts_per_example,
-            max_concurrent=max_concurrent, sampling_args=sampling,
-            state_columns=tuple(name for name in state_columns.split(",") if name), num_workers=num_workers,
-        )  # fmt: skip
-        if resume is not None:
-            directory = EvalDirectory(resume)
-            _check_same(directory.read_metadata(), settings)
-        else:
-            directory = new_eval_directory(root, identity.name, label)
-        try:
-            with _Progress() as progress:
-                summary = asyncio.run(run_evaluation(settings, endpoint, directory, progress.observe))
-        except KeyboardInterrupt:
-            out.note(f"stopped; what is finished is kept: go on with --resume {directory.path}")
-            raise
+    chosen = choose_model(ModelChoice(model, model_name, base_url, api_key_var, endpoints_path))
+    settings = EvalSettings(
+        environment=identity, model=chosen.label, env_args=arguments, split=_split(split),
+        num_examples=num_examples if num_examples is not None else defaults.num_examples,
+        rollouts_per_example=rollouts_per_example or defaults.rollouts_per_example,
+        max_concurrent=max_concurrent, sampling_args=sampling,
+        state_columns=tuple(name for name in state_columns.split(",") if name), num_workers=num_workers,
+    )  # fmt: skip
+    if resume is not None:
+        directory = EvalDirectory(resume)
+        _check_same(directory.read_metadata(), settings)
+    else:
+        directory = new_eval_directory(outputs_root(identity.module, output_dir), identity.name, chosen.label)
+    try:
+        with (
+            opened_model(chosen, log_path=directory.path / "logs" / "inference.log") as endpoint,
+            _Progress() as progress,
+        ):
+            summary = asyncio.run(run_evaluation(settings, endpoint, directory, progress.observe))
+    except KeyboardInterrupt:
+        out.note(f"stopped; what is finished is kept: go on with --resume {directory.path}")
+        raise
+    except PrimeError:
+        remove_if_empty(directory)
+        raise
     _print_summary(summary, settings)
     if summary.reward is None:
         raise typer.Exit(1)

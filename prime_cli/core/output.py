@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_PIPE_COLUMNS = 200
+
+
 @dataclass
 class OutputMode:
     """How this invocation speaks. `plain`: no colour, no boxes, no wrapping. `json`: stdout carries one JSON object."""
@@ -41,7 +44,14 @@ def stdout_console() -> Console:
     """Return the console for results. NO_COLOR is honoured by rich; `--plain` switches colour and wrapping off."""
     from rich.console import Console
 
-    return Console(no_color=_mode.plain or None, highlight=False, soft_wrap=_mode.plain)
+    # What goes into a pipe or a file is not folded at the width of a screen that is not there.
+    folded = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(
+        no_color=_mode.plain or None,
+        highlight=False,
+        soft_wrap=_mode.plain or not folded,
+        width=None if folded else _PIPE_COLUMNS,
+    )
 
 
 def stderr_console() -> Console:

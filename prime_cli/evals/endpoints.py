@@ -15,6 +15,7 @@ from pydantic import Field
 from prime_cli.core.config_file import StrictModel, load_config
 from prime_cli.core.errors import BadInput, PrimeError
 from prime_cli.environments.runtime import ModelEndpoint
+from prime_cli.models.folder import check_model_folder
 
 ENDPOINTS_FILE = Path("configs/endpoints.toml")
 _ASK_TIMEOUT_S = 10.0
@@ -71,34 +72,59 @@ def api_key_from(variable: str | None) -> str:
     return value
 
 
-@contextlib.contextmanager
-def opened_model(choice: ModelChoice, *, log_path: Path) -> Iterator[ModelEndpoint]:
-    """Yield an endpoint for the chosen model; a folder of weights is served for as long as the context lasts.
+@dataclass(frozen=True)
+class ChosenModel:
+    """A model that is known: an endpoint that answers by itself, or a folder of weights to serve.
+
+    `label` is the name under which results are filed.
+    """
+
+    label: str
+    endpoint: ModelEndpoint | None = None
+    folder: Path | None = None
+    served_name: str | None = None
+
+
+def choose_model(choice: ModelChoice) -> ChosenModel:
+    """Find out what was chosen, without starting anything.
 
     Raises:
         BadInput: the choice is neither an alias, nor a URL, nor a folder; offers the nearest alias.
         NotAModel: the folder is not a model folder.
-        PrimeError: the endpoint does not answer.
+        PrimeError: a server that must be asked for its models does not answer.
     """
     if choice.base_url is not None:
-        yield ModelEndpoint(choice.base_url, choice.model, api_key_from(choice.api_key_variable))
-    elif choice.model.startswith(("http://", "https://")):
         key = api_key_from(choice.api_key_variable)
-        yield ModelEndpoint(choice.model, choice.model_name or only_model_at(choice.model, key), key)
-    elif entry := _alias(choice):
-        yield entry.endpoint()
-    elif _looks_like_a_path(choice.model):
-        from prime_cli.rl.inference.serving import serve_model_folder
+        return ChosenModel(choice.model, ModelEndpoint(choice.base_url, choice.model, key))
+    if choice.model.startswith(("http://", "https://")):
+        key = api_key_from(choice.api_key_variable)
+        name = choice.model_name or only_model_at(choice.model, key)
+        return ChosenModel(name, ModelEndpoint(choice.model, name, key))
+    entry = _alias(choice)
+    if entry is not None:
+        return ChosenModel(entry.model, entry.endpoint())
+    folder = Path(choice.model).expanduser()
+    if folder.exists() or choice.model.startswith((".", "/", "~")):
+        check_model_folder(folder)
+        return ChosenModel(choice.model.rstrip("/"), folder=folder, served_name=choice.model_name)
+    raise _unknown_model(choice)
 
-        with serve_model_folder(Path(choice.model), log_path=log_path) as served:
-            yield ModelEndpoint(served.base_url, choice.model_name or served.model)
-    else:
-        raise _unknown_model(choice)
 
+@contextlib.contextmanager
+def opened_model(chosen: ChosenModel, *, log_path: Path) -> Iterator[ModelEndpoint]:
+    """Yield an endpoint for the model; a folder of weights is served for as long as the context lasts.
 
-def model_label(choice: ModelChoice, endpoint: ModelEndpoint) -> str:
-    """Return the name under which results are filed: the path as typed for a folder, else the model's own name."""
-    return choice.model.rstrip("/") if _looks_like_a_path(choice.model) and not _is_url(choice) else endpoint.model
+    Raises:
+        ProcessDied: the server of the folder did not start.
+    """
+    if chosen.endpoint is not None:
+        yield chosen.endpoint
+        return
+    assert chosen.folder is not None, "a chosen model is an endpoint or a folder"
+    from prime_cli.rl.inference.serving import serve_model_folder
+
+    with serve_model_folder(chosen.folder, log_path=log_path) as served:
+        yield ModelEndpoint(served.base_url, chosen.served_name or served.model)
 
 
 def only_model_at(base_url: str, api_key: str) -> str:
@@ -147,11 +173,3 @@ def _unknown_model(choice: ModelChoice) -> BadInput:
         f"{choice.model!r} is neither an endpoint's alias, nor a URL, nor a folder of weights{aliases}",
         hint="name a folder that exists, an alias, or a URL; or add -b URL to ask a server for this model",
     )
-
-
-def _looks_like_a_path(text: str) -> bool:
-    return Path(text).exists() or text.startswith((".", "/", "~"))
-
-
-def _is_url(choice: ModelChoice) -> bool:
-    return choice.base_url is not None or choice.model.startswith(("http://", "https://"))

@@ -34,7 +34,6 @@ class EvalSettings:
 
     environment: EnvironmentId
     model: str
-    base_url: str
     env_args: dict[str, Any] = field(default_factory=dict)
     split: Split = "eval"
     num_examples: int = 5
@@ -85,7 +84,9 @@ async def run_evaluation(
         info = await workers.start()
         examples = await _examples(workers, info, settings)
         total = len(examples) * settings.rollouts_per_example
-        writer = _Writer(settings, directory, rollouts, info, started, lambda: observe(rollouts, total))
+        writer = _Writer(
+            settings, directory, rollouts, info, endpoint.base_url, started, lambda: observe(rollouts, total)
+        )
         writer.metadata(force=True)
         await _run_missing(workers, settings, endpoint, examples, rollouts, writer)
     finally:
@@ -151,10 +152,12 @@ class _Writer:
         directory: EvalDirectory,
         rollouts: list[dict[str, Any]],
         info: EnvironmentInfo,
+        base_url: str,
         started: float,
         observe: Callable[[], None],
     ) -> None:
         self._settings = settings
+        self._base_url = base_url
         self._directory = directory
         self._rollouts = rollouts
         self._info = info
@@ -182,7 +185,7 @@ class _Writer:
                 "env_id": str(settings.environment),
                 "env_args": settings.env_args,
                 "model": settings.model,
-                "base_url": settings.base_url,
+                "base_url": self._base_url,
                 "num_examples": settings.num_examples,
                 "rollouts_per_example": settings.rollouts_per_example,
                 "sampling_args": settings.sampling_args,

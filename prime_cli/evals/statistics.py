@@ -52,6 +52,15 @@ def pass_at_k(correct: Sequence[int], total: Sequence[int], k: int) -> float | N
     return math.fsum(chances) / len(chances) if chances else None
 
 
+def pass_all_k(correct: Sequence[int], total: Sequence[int], k: int) -> float | None:
+    """Return the unbiased chance that all of k rollouts of an example are correct, averaged over examples.
+
+    C(c, k) / C(n, k) for each example with n >= k rollouts, c of them correct. None when no example has k rollouts.
+    """
+    chances = [math.comb(c, k) / math.comb(n, k) for c, n in zip(correct, total, strict=True) if n >= k]
+    return math.fsum(chances) / len(chances) if chances else None
+
+
 def powers_of_two_up_to(limit: int) -> list[int]:
     """Return 1, 2, 4, ... up to `limit`."""
     return [1 << exponent for exponent in range(limit.bit_length()) if 1 << exponent <= limit]

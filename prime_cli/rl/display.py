@@ -72,7 +72,7 @@ class LiveDisplay:
         self._max_steps = max_steps
         self._records = StepRecords()
         self._started = time.monotonic()
-        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live = Live(console=console, auto_refresh=False)
         self._live.start()
 
     def observe(self, run: RunDirectory) -> None:
@@ -81,7 +81,7 @@ class LiveDisplay:
         self._live.update(self._panel(run), refresh=True)
 
     def close(self) -> None:
-        """Take the panel off the terminal."""
+        """Leave the last state of the panel on the terminal."""
         self._live.stop()
 
     def _panel(self, run: RunDirectory) -> RenderableType:
