@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     rich_markup_mode=None,
+    add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     help="Run an Environments Hub of your own.",

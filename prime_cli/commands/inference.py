@@ -9,6 +9,7 @@ import typer
 
 app = typer.Typer(
     rich_markup_mode=None,
+    add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     help="Serve a model folder behind an OpenAI-compatible API.",

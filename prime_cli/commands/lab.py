@@ -63,9 +63,17 @@ def demo(
     path: Annotated[Path, typer.Option("--path", help="Where everything goes; emptied first.")] = Path("outputs/demo"),
 ) -> None:
     """Run the whole loop on this machine: publish, install, evaluate, train, evaluate again."""
+    import sys
+    from dataclasses import asdict
+
     from prime_cli.core import output as out
     from prime_cli.lab.demo import Demo
 
+    if out.mode().json:
+        # One object on stdout: what the steps print goes to stderr with everything else.
+        summary = Demo(path, seed=seed, say=lambda text: typer.echo(text, err=True), stdout=sys.stderr.fileno()).run()
+        out.print_json(asdict(summary))
+        return
     summary = Demo(path, seed=seed, say=typer.echo).run()
     typer.echo()
     rewards = [("before RL", f"{summary.baseline_reward:.3f}"), ("after RL", f"{summary.final_reward:.3f}")]

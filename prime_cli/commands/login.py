@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from prime_cli.core.context import Settings
 
-app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, help="Log in to a hub.")
+app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False, help="Log in to a hub.")
 
 
 @app.command()

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, help="Forget the stored API key.")
+app = typer.Typer(
+    rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False, help="Forget the stored API key."
+)
 
 
 @app.command()

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import typer
 
-app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, help="Show who you are, and on which hub.")
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Show who you are, and on which hub.",
+)
 
 
 @app.command()

@@ -59,12 +59,14 @@ class Demo:
 
     Args:
         say: prints a line for the person who watches.
+        stdout: where the commands' own results go; None for this process's standard output.
     """
 
-    def __init__(self, folder: Path, *, seed: int, say: Say) -> None:
+    def __init__(self, folder: Path, *, seed: int, say: Say, stdout: int | None = None) -> None:
         self._folder = folder.resolve()
         self._workspace = self._folder / "workspace"
         self._say = say
+        self._stdout = stdout
         self._prime = [sys.executable, "-m", "prime_cli.main"]
         # A home of its own: the user's login stays as it is, and nothing is put into the keyring.
         self._environment = os.environ | {"PRIME_HOME": str(self._folder / "home"), "PRIME_DISABLE_KEYRING": "1"}
@@ -141,7 +143,9 @@ class Demo:
         """Print the command, run it with its output going to the person, and note its time."""
         self._say(f"\n# {title}\n$ prime {shlex.join(arguments)}")
         started = time.monotonic()
-        code = subprocess.call([*self._prime, *arguments], cwd=self._workspace, env=self._environment)
+        code = subprocess.call(
+            [*self._prime, *arguments], cwd=self._workspace, env=self._environment, stdout=self._stdout
+        )
         self.summary.steps[title] = round(time.monotonic() - started, 1)
         if code != 0:
             raise StepFailed(title, code)
