@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from prime_cli.models.folder import check_model_folder, load_causal_model, load_
 from prime_cli.rl.config import LossConfig
 from prime_cli.rl.run_directory import SFT_FOLDERS, RunDirectory, create_run_directory
 from prime_cli.rl.trainer.learner import Learner
+from prime_cli.rl.transport import Sample
 from prime_cli.sft.config import SFTConfig
 from prime_cli.sft.data import batches_forever, load_conversations, render_samples
 
@@ -43,19 +45,18 @@ def run_sft(config: SFTConfig, observe: Observer, say: Callable[[str], None]) ->
     check_model_folder(config.model)
     name = config.name or f"{config.model.resolve().name}-sft"
     run = create_run_directory(config.output_dir, name, config.model_dump(mode="json"), folders=SFT_FOLDERS)
+    try:
+        return _train(config, run, observe, say)
+    except BaseException:
+        # Without weights there is nothing in the folder that anybody would look for, and its name is wanted again.
+        if not run.exported_steps():
+            shutil.rmtree(run.path)
+        raise
+
+
+def _train(config: SFTConfig, run: RunDirectory, observe: Observer, say: Callable[[str], None]) -> SFTSummary:
     started = time.monotonic()
-    say("reading the demonstrations")
-    conversations = load_conversations(config.data, log_directory=run.path / "logs")
-    held_out = config.data.num_validation
-    if len(conversations) <= held_out:
-        raise ConfigError(
-            f"{len(conversations)} demonstrations leave none to train on after {held_out} for validation",
-            hint="lower data.num_validation, or give more demonstrations",
-        )
-    say(f"{len(conversations):,} demonstrations; loading the model")
-    learner, tokenizer = _learner(config)
-    samples = render_samples(conversations, tokenizer, seq_len=config.trainer.seq_len)
-    validation, training = samples[:held_out], samples[held_out:]
+    training, validation, learner, tokenizer = _prepare(config, run, say)
     batches = batches_forever(training, config.batch_size, config.seed)
     loss, validation_loss = 0.0, None
     for step in range(1, config.max_steps + 1):
@@ -74,6 +75,24 @@ def run_sft(config: SFTConfig, observe: Observer, say: Callable[[str], None]) ->
     summary = SFTSummary(run.path, weights, config.max_steps, loss, validation_loss, time.monotonic() - started)
     write_json_atomically(run.summary, {**asdict(summary), "path": str(run.path), "weights": str(weights)})
     return summary
+
+
+def _prepare(
+    config: SFTConfig, run: RunDirectory, say: Callable[[str], None]
+) -> tuple[list[Sample], list[Sample], Learner, object]:
+    """Return the samples to train on, those to validate on, the learner and the tokenizer."""
+    say("reading the demonstrations")
+    conversations = load_conversations(config.data, log_directory=run.path / "logs")
+    held_out = config.data.num_validation
+    if len(conversations) <= held_out:
+        raise ConfigError(
+            f"{len(conversations)} demonstrations leave none to train on after {held_out} for validation",
+            hint="lower data.num_validation, or give more demonstrations",
+        )
+    say(f"{len(conversations):,} demonstrations; loading the model")
+    learner, tokenizer = _learner(config)
+    samples = render_samples(conversations, tokenizer, seq_len=config.trainer.seq_len)
+    return samples[held_out:], samples[:held_out], learner, tokenizer
 
 
 def _learner(config: SFTConfig) -> tuple[Learner, object]:

@@ -51,3 +51,16 @@ def test_too_few_demonstrations_are_refused(tiny_model: Path, tmp_path: Path) ->
     config = a_config(tiny_model, tmp_path, data={"path": tmp_path / "data.jsonl", "num_validation": 500})
     with pytest.raises(ConfigError, match="leave none to train on"):
         run_sft(config, lambda *values: None, lambda text: None)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_interrupted_before_its_first_weights_leaves_its_name_free(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    def interrupt(step: int, *values: object) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sft(a_config(tiny_model, tmp_path), interrupt, lambda text: None)
+    assert not (tmp_path / "run").exists()
