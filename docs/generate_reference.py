@@ -13,12 +13,13 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import typer
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from prime_cli.core.config_file import table_model
 from prime_cli.main import COMMANDS, app
 from prime_cli.rl.config import RLConfig
 from prime_cli.sft.config import SFTConfig
@@ -67,7 +68,7 @@ def _tables(model: type[BaseModel], prefix: str) -> list[str]:
     heading = f"### [{prefix}]\n\n" if prefix else ""
     rows, nested = ["| key | type | default |", "|---|---|---|"], []
     for name, field in model.model_fields.items():
-        inner = _model_in(field.annotation)
+        inner = table_model(field.annotation)
         path = f"{prefix}.{name}" if prefix else name
         if inner is not None:
             nested += _tables(inner, path if inner is field.annotation else f"[{path}]")
@@ -86,16 +87,6 @@ def _default(field: Any) -> str:
         return "required"
     value = field.get_default(call_default_factory=True)
     return "none" if value is None or value is PydanticUndefined else f"`{json.dumps(value, default=str)}`"
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for argument in get_args(annotation):
-        found = _model_in(argument)
-        if found is not None:
-            return found
-    return None
 
 
 def main() -> None:

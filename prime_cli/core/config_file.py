@@ -95,17 +95,18 @@ def _field_names(model: type[BaseModel], location: tuple[str | int, ...]) -> lis
         if isinstance(part, int) or current is None:
             continue
         field = next((f for name, f in current.model_fields.items() if part in (name, f.alias)), None)
-        current = _model_in(field.annotation) if field else None
+        current = table_model(field.annotation) if field else None
     if current is None:
         return []
     return [field.alias or name for name, field in current.model_fields.items()]
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def table_model(annotation: Any) -> type[BaseModel] | None:
+    """Return the model inside a field's type (`Model`, `list[Model]`, `Model | None`), or None when there is none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in get_args(annotation):
-        found = _model_in(argument)
+        found = table_model(argument)
         if found is not None:
             return found
     return None
