@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prime_cli.core.errors import PrimeError
 from prime_cli.rl.orchestrator.advantages import group_mean_advantages
 from prime_cli.rl.orchestrator.samples import samples_of_rollout
 from prime_cli.rl.transport import Sample
@@ -19,6 +21,12 @@ class FinishedGroup:
 
     rollouts: list[dict[str, Any]]
     version: int
+
+    def __post_init__(self) -> None:
+        for rollout in self.rollouts:
+            if not rollout.get("error") and not _is_finite(rollout.get("reward")):
+                # A reward that is no number would spread through the mean to the whole group, and on to the weights.
+                rollout["error"] = {"error": "InvalidReward", "message": f"the reward is {rollout.get('reward')!r}"}
 
     @property
     def clean(self) -> list[dict[str, Any]]:
@@ -44,6 +52,13 @@ class FinishedGroup:
             if advantage != 0.0:
                 samples += samples_of_rollout(rollout["trajectory"], advantage=advantage, temperature=temperature)
         return samples
+
+
+def failed_rollouts(example: Mapping[str, Any], error: PrimeError, count: int) -> list[dict[str, Any]]:
+    """Return the record of a group that ended with the environment's own exception, or with its process."""
+    body = {"error": type(error).__name__, "message": error.message.splitlines()[0]}
+    kept = {key: value for key, value in example.items() if key in ("example_id", "prompt", "answer", "info")}
+    return [{**kept, "completion": [], "reward": 0.0, "error": dict(body), "trajectory": []} for _ in range(count)]
 
 
 def rollout_metrics(groups: Sequence[FinishedGroup], samples: Sequence[Sample]) -> dict[str, float | int]:
@@ -92,6 +107,10 @@ def describe_error(error: Any) -> str:
 def stored_rollout(rollout: Mapping[str, Any], group: FinishedGroup) -> dict[str, Any]:
     """Return the part of a rollout that is kept on disk: everything but the token columns."""
     return {key: value for key, value in rollout.items() if key != "trajectory"} | {"policy_version": group.version}
+
+
+def _is_finite(reward: Any) -> bool:
+    return isinstance(reward, int | float) and math.isfinite(reward)
 
 
 def _completion_tokens(rollout: Mapping[str, Any]) -> int:

@@ -15,10 +15,17 @@ from typing import Any
 from prime_cli.core.errors import PrimeError
 from prime_cli.core.processes import die_with_parent
 from prime_cli.environments.resolve import parse_environment_id
-from prime_cli.environments.runtime import EnvironmentSpec, EnvironmentWorkers, ModelEndpoint
+from prime_cli.environments.runtime import (
+    EnvironmentFailed,
+    EnvironmentSpec,
+    EnvironmentWorkerDied,
+    EnvironmentWorkers,
+    ModelEndpoint,
+)
 from prime_cli.environments.workspace import search_path_of, workspace_python
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.orchestrator.examples import shuffled_forever
+from prime_cli.rl.orchestrator.groups import failed_rollouts
 from prime_cli.rl.orchestrator.loop import Orchestrator
 from prime_cli.rl.orchestrator.policy import InferenceAddress, InferenceAdmin, PolicyWatcher
 from prime_cli.rl.run_directory import RunDirectory
@@ -52,10 +59,18 @@ async def orchestrate(run: RunDirectory, config: RLConfig, address: InferenceAdd
         sampling = sampling_arguments(config)
 
         async def run_group(index: int) -> list[dict[str, Any]]:
-            inputs = [rows[index]] * config.rollouts_per_example
-            return await workers.run_group(
-                inputs, endpoint, sampling, state_columns=_STATE_COLUMNS, timeout_s=environment.timeout
-            )
+            count = config.rollouts_per_example
+            try:
+                return await workers.run_group(
+                    [rows[index]] * count,
+                    endpoint,
+                    sampling,
+                    state_columns=_STATE_COLUMNS,
+                    timeout_s=environment.timeout,
+                )
+            except (EnvironmentFailed, EnvironmentWorkerDied) as error:
+                # One bad example or one dead worker does not end a run; the loop gives up when nothing else comes.
+                return failed_rollouts(rows[index], error, count)
 
         orchestrator = Orchestrator(
             config, run, run_group=run_group, policy=watcher, examples=shuffled_forever(len(rows), config.seed)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from prime_cli.core.errors import PrimeError
 from prime_cli.rl.config import LossConfig, OptimizerConfig, SchedulerConfig
 from prime_cli.rl.trainer.loss import loss_of, token_logprobs
 from prime_cli.rl.trainer.micro_batches import MicroBatch, micro_batches_of
@@ -28,6 +30,15 @@ class StepReport:
     learning_rate: float
     tokens: int
     loss_tokens: int
+
+
+class TrainingDiverged(PrimeError):
+    """The gradient of a step is not finite; the weights are those before the step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(
+            f"the gradient of step {step} is not finite", hint="lower the learning rate, or look at the rewards"
+        )
 
 
 class Learner:
@@ -69,7 +80,11 @@ class Learner:
         self._steps_taken = 0
 
     def step(self, samples: Sequence[Sample]) -> StepReport:
-        """Take one optimizer step on `samples`; without any weighted token the weights stay as they are."""
+        """Take one optimizer step on `samples`; without any weighted token the weights stay as they are.
+
+        Raises:
+            TrainingDiverged: the gradient is not finite.
+        """
         batches = micro_batches_of(
             samples, max_tokens=self._micro_batch_tokens, seq_len=self._seq_len, device=self._device
         )
@@ -82,6 +97,8 @@ class Learner:
         grad_norm = 0.0
         if rl_total or ce_total:
             grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._max_norm))
+            if not math.isfinite(grad_norm):
+                raise TrainingDiverged(self._steps_taken + 1)
             for parameters in self._optimizer.param_groups:
                 parameters["lr"] = rate
             self._optimizer.step()

@@ -11,7 +11,7 @@ import torch
 
 from prime_cli.models.folder import load_causal_model
 from prime_cli.rl.config import LossConfig, OptimizerConfig, SchedulerConfig
-from prime_cli.rl.trainer.learner import Learner, learning_rate_factor
+from prime_cli.rl.trainer.learner import Learner, TrainingDiverged, learning_rate_factor
 from prime_cli.rl.trainer.loss import TokenColumns, loss_of, token_logprobs
 from prime_cli.rl.trainer.micro_batches import micro_batches_of
 from prime_cli.rl.transport import Sample
@@ -161,6 +161,15 @@ def test_a_step_raises_the_probability_of_what_was_better_than_its_group(tiny_mo
     assert logprob(bad) < before[1]
     assert report.loss_tokens == 6
     assert report.grad_norm > 0
+
+
+def test_a_gradient_that_is_not_finite_stops_the_training_before_it_reaches_the_weights(tiny_model: Path) -> None:
+    learner = a_learner(tiny_model)
+    before = [parameter.detach().clone() for parameter in learner.model.parameters()]
+    bad = Sample([4, 70, 80], [0.0, 0.0, -1.0], [0.0, 0.0, float("nan")], [0.0, 0.0, 1.0], [0.0] * 3)
+    with pytest.raises(TrainingDiverged, match="step 1"):
+        learner.step([bad])
+    assert all(torch.equal(a, b) for a, b in zip(before, learner.model.parameters(), strict=True))
 
 
 def a_learner(folder: Path) -> Learner:

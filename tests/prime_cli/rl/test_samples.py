@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from prime_cli.core.errors import PrimeError
 from prime_cli.rl.orchestrator.advantages import group_mean_advantages
-from prime_cli.rl.orchestrator.groups import FinishedGroup, rollout_metrics
+from prime_cli.rl.orchestrator.groups import FinishedGroup, error_counts, failed_rollouts, rollout_metrics
 from prime_cli.rl.orchestrator.samples import TokensMissing, samples_of_rollout
 
 
@@ -78,6 +79,22 @@ def test_groups_without_variance_are_not_trained_on_but_count_in_the_reward() ->
     values = rollout_metrics(groups, groups[1].samples(temperature=1.0))
     assert values["reward/mean"] == 0.75
     assert values["groups/zero_advantage"] == 0.5
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), None])
+def test_a_reward_that_is_no_number_is_an_error_and_does_not_reach_the_advantages(reward: Any) -> None:
+    group = FinishedGroup([rollout(1.0), rollout(0.0), {**rollout(0.0), "reward": reward}], version=0)
+    assert group.rewards == [1.0, 0.0]
+    assert [sample.advantages[-1] for sample in group.samples(temperature=1.0)] == [0.5, -0.5]
+    assert rollout_metrics([group], [])["errors"] == 1
+
+
+def test_a_group_that_raised_is_a_record_of_failed_rollouts() -> None:
+    failed = failed_rollouts({"example_id": 3, "prompt": []}, PrimeError("it broke\n  in line 1"), 2)
+    group = FinishedGroup(failed, version=1)
+    assert group.clean == []
+    assert error_counts([group]) == {"it broke": 2}
+    assert rollout_metrics([group], [])["rollouts"] == 2
 
 
 def test_a_group_in_which_everything_failed_yields_nothing() -> None:
