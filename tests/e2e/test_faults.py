@@ -128,6 +128,19 @@ def test_killing_the_launcher_leaves_nothing_behind(training: RunningTraining) -
     assert_gone(family)
 
 
+def test_a_killed_environment_worker_is_replaced_and_the_run_goes_on(training: RunningTraining) -> None:
+    training.wait_for_steps(2)
+    (worker,) = [process for process in training.family() if process.cmdline()[1].endswith("environments/worker.py")]
+    worker.kill()
+    records, _ = read_metrics(training.directory / "metrics.jsonl")
+    training.wait_for_steps(len(records) // 2 + 10)
+    records, _ = read_metrics(training.directory / "metrics.jsonl")
+    assert sum(record.get("errors", 0) for record in records) > 0
+    training.process.send_signal(signal.SIGTERM)
+    code, _, _ = training.end()
+    assert code == 130
+
+
 def test_an_environment_that_does_not_load_ends_the_run_with_its_own_words(workspace: Path, tiny_model: Path) -> None:
     module = workspace / "environments" / "reverse_text" / "reverse_text.py"
     module.write_text("raise ValueError('the data set is missing')\n")
