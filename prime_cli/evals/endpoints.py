@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import ipaddress
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
 
 import httpx
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from prime_cli.core.config_file import StrictModel, load_config
 from prime_cli.core.errors import BadInput, PrimeError
@@ -18,7 +21,8 @@ from prime_cli.environments.runtime import ModelEndpoint
 from prime_cli.models.folder import check_model_folder
 
 ENDPOINTS_FILE = Path("configs/endpoints.toml")
-_ASK_TIMEOUT_S = 10.0
+_ANSWER_TIMEOUT_S = 10.0
+_CONNECT_TIMEOUT_S = 5.0
 
 
 class EndpointEntry(StrictModel):
@@ -26,19 +30,16 @@ class EndpointEntry(StrictModel):
 
     endpoint_id: str = Field(min_length=1)
     model: str = Field(min_length=1)
-    url: str | None = None
-    api_base_url: str | None = None
-    key: str | None = None
-    api_key_var: str | None = None
-    type: str = "openai_chat_completions"
-    headers: dict[str, str] = Field(default_factory=dict)
+    url: str = Field(min_length=1, validation_alias=AliasChoices("url", "api_base_url"))
+    key: str | None = Field(default=None, validation_alias=AliasChoices("key", "api_key_var"))
+    type: Literal["openai_chat_completions", "openai_chat_completions_token"] = Field(
+        default="openai_chat_completions", validation_alias=AliasChoices("type", "api_client_type")
+    )
+    headers: dict[str, str] = Field(default_factory=dict, validation_alias=AliasChoices("headers", "extra_headers"))
 
     def endpoint(self) -> ModelEndpoint:
         """Return the endpoint with its key from the environment."""
-        url = self.url or self.api_base_url
-        if url is None:
-            raise PrimeError(f"the endpoint {self.endpoint_id!r} has no `url`", hint="add one to endpoints.toml")
-        return ModelEndpoint(url, self.model, api_key_from(self.key or self.api_key_var), self.type, self.headers)
+        return ModelEndpoint(self.url, self.model, api_key_from(self.key, self.url), self.type, self.headers)
 
 
 class EndpointsFile(StrictModel):
@@ -58,29 +59,15 @@ class ModelChoice:
     endpoints_file: Path = ENDPOINTS_FILE
 
 
-def api_key_from(variable: str | None) -> str:
-    """Return the API key in the environment variable of that name.
-
-    Raises:
-        PrimeError: the variable was named and is not set.
-    """
-    if not variable:
-        return "EMPTY"
-    value = os.environ.get(variable)
-    if not value:
-        raise PrimeError(f"the environment variable {variable} is not set", hint="it holds the endpoint's API key")
-    return value
-
-
 @dataclass(frozen=True)
 class ChosenModel:
-    """A model that is known: an endpoint that answers by itself, or a folder of weights to serve.
+    """A model that is known: endpoints that answer (replicas of one model), or a folder of weights to serve.
 
     `label` is the name under which results are filed.
     """
 
     label: str
-    endpoint: ModelEndpoint | None = None
+    endpoints: tuple[ModelEndpoint, ...] = ()
     folder: Path | None = None
     served_name: str | None = None
 
@@ -91,57 +78,68 @@ def choose_model(choice: ModelChoice) -> ChosenModel:
     Raises:
         BadInput: the choice is neither an alias, nor a URL, nor a folder; offers the nearest alias.
         NotAModel: the folder is not a model folder.
-        PrimeError: a server that must be asked for its models does not answer.
+        PrimeError: a server does not answer, or has several models and none was named.
     """
     if choice.base_url is not None:
-        key = api_key_from(choice.api_key_variable)
-        return ChosenModel(choice.model, ModelEndpoint(choice.base_url, choice.model, key))
+        key = api_key_from(choice.api_key_variable, choice.base_url)
+        return _answering(choice.model, ModelEndpoint(choice.base_url, choice.model, key))
     if choice.model.startswith(("http://", "https://")):
-        key = api_key_from(choice.api_key_variable)
-        name = choice.model_name or only_model_at(choice.model, key)
-        return ChosenModel(name, ModelEndpoint(choice.model, name, key))
-    entry = _alias(choice)
-    if entry is not None:
-        return ChosenModel(entry.model, entry.endpoint())
+        key = api_key_from(choice.api_key_variable, choice.model)
+        if choice.model_name is not None:
+            return _answering(choice.model_name, ModelEndpoint(choice.model, choice.model_name, key))
+        name = only_model_at(choice.model, key)
+        return ChosenModel(name, (ModelEndpoint(choice.model, name, key),))
+    entries = _entries(choice)
+    replicas = [entry for entry in entries if entry.endpoint_id == choice.model]
+    if replicas:
+        return _answering(replicas[0].model, *(entry.endpoint() for entry in replicas))
     folder = Path(choice.model).expanduser()
     if folder.exists() or choice.model.startswith((".", "/", "~")):
         check_model_folder(folder)
         return ChosenModel(choice.model.rstrip("/"), folder=folder, served_name=choice.model_name)
-    raise _unknown_model(choice)
+    raise _unknown_model(choice, [entry.endpoint_id for entry in entries])
 
 
 @contextlib.contextmanager
-def opened_model(chosen: ChosenModel, *, log_path: Path) -> Iterator[ModelEndpoint]:
-    """Yield an endpoint for the model; a folder of weights is served for as long as the context lasts.
+def opened_model(chosen: ChosenModel, *, log_path: Path) -> Iterator[tuple[ModelEndpoint, ...]]:
+    """Yield the model's endpoints; a folder of weights is served for as long as the context lasts.
 
     Raises:
         ProcessDied: the server of the folder did not start.
     """
-    if chosen.endpoint is not None:
-        yield chosen.endpoint
+    if chosen.folder is None:
+        yield chosen.endpoints
         return
-    assert chosen.folder is not None, "a chosen model is an endpoint or a folder"
     from prime_cli.rl.inference.serving import serve_model_folder
 
     with serve_model_folder(chosen.folder, log_path=log_path) as served:
-        yield ModelEndpoint(served.base_url, chosen.served_name or served.model)
+        yield (ModelEndpoint(served.base_url, chosen.served_name or served.model),)
+
+
+def api_key_from(variable: str | None, url: str) -> str:
+    """Return the API key in the environment variable of that name; a server on this machine needs none.
+
+    Raises:
+        PrimeError: the variable was named and is not set.
+    """
+    value = os.environ.get(variable, "") if variable else ""
+    if variable and not value and not _is_on_this_machine(url):
+        raise PrimeError(f"the environment variable {variable} is not set", hint=f"it holds the API key of {url}")
+    return value or "EMPTY"
 
 
 def only_model_at(base_url: str, api_key: str) -> str:
     """Ask the server for its models and return the only one.
 
     Raises:
-        PrimeError: it does not answer, or has several; names them.
+        PrimeError: it does not answer as such a server does, or has several; names them.
     """
+    response = _ask_for_models(base_url, api_key)
     try:
-        response = httpx.get(
-            f"{base_url.rstrip('/')}/models", headers={"Authorization": f"Bearer {api_key}"}, timeout=_ASK_TIMEOUT_S
-        )
-        response.raise_for_status()
-        names = [str(model["id"]) for model in response.json()["data"]]
-    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        names = [str(model["id"]) for model in response.raise_for_status().json()["data"]]
+    except (httpx.HTTPStatusError, ValueError, KeyError, TypeError) as error:
         raise PrimeError(
-            f"no OpenAI-compatible server answers at {base_url}: {error or type(error).__name__}",
+            f"{base_url} does not list its models: {_first_line(error)}",
             hint="check the URL (it usually ends in /v1), or name the model with --model-name",
         ) from None
     if len(names) != 1:
@@ -151,8 +149,35 @@ def only_model_at(base_url: str, api_key: str) -> str:
     return names[0]
 
 
-def _alias(choice: ModelChoice) -> EndpointEntry | None:
-    return next((entry for entry in _entries(choice) if entry.endpoint_id == choice.model), None)
+def _answering(label: str, *endpoints: ModelEndpoint) -> ChosenModel:
+    """Return the model once its servers were seen to answer, whatever they say: better now than once per rollout."""
+    for endpoint in endpoints:
+        _ask_for_models(endpoint.base_url, endpoint.api_key)
+    return ChosenModel(label, endpoints)
+
+
+def _ask_for_models(base_url: str, api_key: str) -> httpx.Response:
+    timeout = httpx.Timeout(_ANSWER_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
+    headers = {"Authorization": f"Bearer {api_key}"}
+    try:
+        return httpx.get(f"{base_url.rstrip('/')}/models", headers=headers, timeout=timeout, follow_redirects=True)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise PrimeError(
+            f"no OpenAI-compatible server answers at {base_url}: {_first_line(error)}",
+            hint="check the URL (it usually ends in /v1), and that the server runs",
+        ) from None
+
+
+def _is_on_this_machine(url: str) -> bool:
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _entries(choice: ModelChoice) -> list[EndpointEntry]:
@@ -163,8 +188,7 @@ def _entries(choice: ModelChoice) -> list[EndpointEntry]:
     return load_config(choice.endpoints_file, EndpointsFile).endpoint
 
 
-def _unknown_model(choice: ModelChoice) -> BadInput:
-    known = [entry.endpoint_id for entry in _entries(choice)]
+def _unknown_model(choice: ModelChoice, known: list[str]) -> BadInput:
     nearest = difflib.get_close_matches(choice.model, known, n=1)
     if nearest:
         return BadInput(f"no endpoint is called {choice.model!r}", hint=f"did you mean {nearest[0]!r}?")

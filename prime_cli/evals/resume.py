@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from prime_cli.core.errors import BadInput
 from prime_cli.evals.figures import RolloutFigures, figures_of
 from prime_cli.evals.store import EvalDirectory
 
@@ -32,17 +31,3 @@ def keep_finished(
     if len(kept) < len(rollouts):
         directory.replace_rollouts(rollout for rollout, _ in kept)
     return [figures for _, figures in kept]
-
-
-def check_same(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Check that an evaluation is resumed with the settings that it had.
-
-    Raises:
-        BadInput: names each setting that differs.
-    """
-    different = [f"{key} was {saved.get(key)!r}, now {value!r}" for key, value in asked.items() if saved.get(key) != value]
-    if different:
-        raise BadInput(
-            f"that evaluation had other settings: {'; '.join(different)}",
-            hint="leave them out to go on with the ones it had, or start a new evaluation without --resume",
-        )

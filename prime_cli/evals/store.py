@@ -76,7 +76,8 @@ class EvalDirectory:
             data: dict[str, Any] = json.loads(self.metadata.read_text())
         except (FileNotFoundError, NotADirectoryError):
             raise PrimeError(
-                f"{self.path} is not an evaluation: it has no {METADATA}", hint="`prime eval list` shows those there are"
+                f"{self.path} is not an evaluation: it has no {METADATA}",
+                hint="`prime eval list` shows those there are",
             ) from None
         except (OSError, ValueError) as error:
             raise PrimeError(f"{self.metadata} cannot be read: {error}") from None

@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import DataTable, Footer, Header, Static, Tree
 
-from prime_cli.evals.run import error_text
+from prime_cli.evals.figures import error_text
 from prime_cli.evals.store import EvalDirectory
 from prime_cli.viewer.index import RolloutFile, message_text
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.scripted_model import scripted_model
+from tests.scripted_model import Refusal, scripted_model
 
 ENVIRONMENT = """
 import verifiers as vf
@@ -102,6 +102,23 @@ def test_a_url_is_asked_for_its_only_model_and_env_args_reach_the_environment(wo
     assert metadata["sampling_args"] == {"temperature": 0.5}
 
 
+def test_a_seed_draws_the_examples_and_a_folder_or_no_command_will_do(workspace: Path, url: str) -> None:
+    drawn = []
+    for seed in ("1", "1", "2"):
+        arguments = ["-m", url, "-n", "3", "-r", "1", "--seed", seed, "--output", "json"]
+        done = prime(workspace, "eval", "environments/squares", *arguments)
+        assert done.returncode == 0, done.stderr
+        results = workspace / json.loads(done.stdout)["path"] / "results.jsonl"
+        drawn.append({json.loads(line)["example_id"] for line in results.read_text().splitlines()})
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_misspelt_command_is_not_taken_for_an_environment(workspace: Path) -> None:
+    done = prime(workspace, "eval", "lits")
+    assert done.returncode == 2
+    assert "list" in done.stderr
+
+
 def test_an_interrupted_evaluation_goes_on_where_it_stopped(workspace: Path, url: str) -> None:
     arguments = ["eval", "run", "squares", "-m", url, "-n", "-1", "-r", "1", "-c", "4", "-a", '{"size": 150}']
     process = subprocess.Popen(
@@ -122,7 +139,8 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(workspace: Path, url
     assert "--resume" in stderr
     kept = results.read_text().count("\n")
     assert 60 <= kept < 150
-    done = prime(workspace, *arguments, "--resume", str(results.parent), "--output", "json")
+    # what the interrupted one was told need not be told again
+    done = prime(workspace, "eval", "squares", "-m", url, "--resume", str(results.parent), "--output", "json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["num_rollouts"] == 150
     examples = [json.loads(line)["example_id"] for line in results.read_text().splitlines()]
@@ -133,10 +151,12 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(workspace: Path, url
 
 
 def test_when_every_rollout_fails_the_exit_code_says_so_and_nothing_is_scored(workspace: Path) -> None:
-    done = prime(workspace, "eval", "run", "squares", "-m", "none", "-b", "http://127.0.0.1:9/v1", "-n", "2", "-r", "1")
+    with scripted_model(lambda _: Refusal(404, "there is no such model")) as url:
+        done = prime(workspace, "eval", "run", "squares", "-m", "gpt", "-b", url, "-n", "2", "-r", "1")
     assert done.returncode == 1
     assert "none: every rollout failed" in done.stdout
     assert "2 of 2 rollouts failed" in done.stderr
+    assert "there is no such model" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -146,6 +166,11 @@ def test_when_every_rollout_fails_the_exit_code_says_so_and_nothing_is_scored(wo
         (["squares", "-m", "gpt"], 2, "neither an endpoint's alias"),
         (["squares", "-m", "./environments"], 1, "not a model folder"),
         (["squares", "-m", "http://127.0.0.1:9/v1"], 1, "no OpenAI-compatible server answers"),
+        (["squares", "-m", "gpt", "-b", "http://127.0.0.1:9/v1"], 1, "no OpenAI-compatible server answers"),
+        (["squares", "-m", "mine", "-n", "0"], 2, "0 examples cannot be run"),
+        (["squares", "-m", "mine", "--resume", "environments"], 1, "is not an evaluation"),
+        (["square", "-m", "mine"], 1, "did you mean 'squares'?"),
+        (["./configs", "-m", "mine"], 1, "pyproject.toml"),
         (["squares", "-m", "mine", "-a", "{"], 2, "--env-args is not JSON"),
         (["squares", "-m", "mine", "-S", "[1]"], 2, "not a JSON object"),
         (["squares", "-m", "mine", "--split", "test"], 2, "no such split"),

@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.evals.run import summarize
-from prime_cli.evals.store import EvalDirectory, find_evaluations, new_eval_directory, outputs_root
+from prime_cli.evals.store import (
+    EvalDirectory,
+    evaluations_at,
+    find_evaluations,
+    new_eval_directory,
+    outputs_root,
+    remove_if_empty,
+)
 
 
 def test_rollouts_are_appended_and_a_line_cut_off_by_a_crash_is_dropped(tmp_path: Path) -> None:
@@ -49,20 +55,26 @@ def test_a_folder_that_is_no_evaluation_is_refused(tmp_path: Path) -> None:
         EvalDirectory(tmp_path).read_metadata()
 
 
-def test_failed_rollouts_are_counted_and_never_averaged(tmp_path: Path) -> None:
-    rollouts = [
-        {"example_id": 0, "reward": 1.0, "metrics": {"m": 1.0}, "error": None},
-        {"example_id": 1, "reward": 0.5, "metrics": {"m": 0.0}, "error": None},
-        {"example_id": 2, "reward": 0.0, "metrics": {}, "error": {"error": "Boom", "message": "boom"}},
-    ]
-    summary = summarize(tmp_path, rollouts, 1.0)
-    assert summary.reward is not None
-    assert summary.reward.mean == 0.75
-    assert (summary.num_rollouts, summary.num_errors) == (3, 1)
-    assert summary.errors == {"boom": 1}
-    assert summary.metrics == {"m": 0.5}
+def test_a_folder_above_several_evaluations_stands_for_all_of_them(tmp_path: Path) -> None:
+    evaluations = [new_eval_directory(tmp_path, "a", model) for model in ("x", "y")]
+    for evaluation in evaluations:
+        evaluation.append({"example_id": 0})
+        evaluation.write_metadata({"env_id": "a"})
+    assert {found.path for found in evaluations_at(tmp_path)} == {evaluation.path for evaluation in evaluations}
+    assert [found.path for found in evaluations_at(evaluations[0].path)] == [evaluations[0].path]
 
 
-def test_nothing_but_failures_has_no_reward(tmp_path: Path) -> None:
-    summary = summarize(tmp_path, [{"example_id": 0, "reward": 0.0, "error": "x"}], 1.0)
-    assert summary.reward is None
+def test_an_evaluation_that_never_began_is_removed_with_its_empty_parents(tmp_path: Path) -> None:
+    begun, not_begun = new_eval_directory(tmp_path, "a", "x"), new_eval_directory(tmp_path, "b", "x")
+    begun.append({"example_id": 0})
+    (not_begun.path / "logs").mkdir()
+    remove_if_empty(begun)
+    remove_if_empty(not_begun)
+    assert [path.name for path in (tmp_path / "evals").iterdir()] == ["a--x"]
+    assert begun.results.exists()
+
+
+def test_metadata_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "metadata.json").write_text("[1]")
+    with pytest.raises(PrimeError, match="cannot be read"):
+        EvalDirectory(tmp_path).read_metadata()

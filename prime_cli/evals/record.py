@@ -1,0 +1,128 @@
+"""Keeps results and metadata on disk in step with what is counted and shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prime_cli.environments.runtime import EnvironmentInfo
+from prime_cli.evals.figures import RolloutFigures, figures_of
+from prime_cli.evals.settings import EvalSettings
+from prime_cli.evals.store import EvalDirectory
+from prime_cli.evals.summary import PASS_THRESHOLD, EvalSummary, summarize
+
+_METADATA_EVERY_S = 2.0
+
+
+@dataclass(frozen=True)
+class EvalProgress:
+    """How far an evaluation is. `mean` is over the rollouts without an error, None while there is none."""
+
+    num_done: int
+    num_errors: int
+    total: int
+    mean: float | None
+
+
+Observer = Callable[[EvalProgress], None]
+"""Called after each finished rollout."""
+
+
+class EvalRecord:
+    """The growing results of one evaluation.
+
+    Args:
+        finished: the figures of what is on disk already.
+        total: how many rollouts there will be.
+    """
+
+    def __init__(
+        self,
+        settings: EvalSettings,
+        directory: EvalDirectory,
+        info: EnvironmentInfo,
+        *,
+        base_url: str,
+        finished: Sequence[RolloutFigures],
+        total: int,
+        observe: Observer,
+    ) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._info = info
+        self._base_url = base_url
+        self._figures = list(finished)
+        self._total = total
+        self._observe = observe
+        self._tools: Any = None
+        self._started = time.time()
+        self._written = 0.0
+        clean = [figures.reward for figures in finished if figures.error is None]
+        self._reward_sum, self._num_clean = sum(clean), len(clean)
+        self.write_metadata()
+        self._show()
+
+    def add(self, rollouts: Sequence[Mapping[str, Any]]) -> None:
+        """Store finished rollouts, then count and show them."""
+        for rollout in rollouts:
+            self._directory.append(rollout)
+            figures = figures_of(rollout)
+            self._figures.append(figures)
+            if figures.error is None:
+                self._reward_sum += figures.reward
+                self._num_clean += 1
+            self._tools = self._tools or rollout.get("tool_defs")
+        if time.time() - self._written > _METADATA_EVERY_S:
+            self.write_metadata()
+        self._show()
+
+    def summary(self) -> EvalSummary:
+        """Return the averages so far."""
+        return summarize(self._directory.path, self._figures, time.time() - self._started)
+
+    def write_metadata(self) -> None:
+        """Bring metadata.json up to date; the keys are verifiers' own, and ours after them."""
+        summary = self.summary()
+        settings = self._settings.as_metadata()
+        self._directory.write_metadata(
+            {
+                "env_id": settings.pop("env_id"),
+                "env_args": settings.pop("env_args"),
+                "model": settings.pop("model"),
+                "base_url": self._base_url,
+                **{key: settings.pop(key) for key in ("num_examples", "rollouts_per_example")},
+                **{key: settings.pop(key) for key in ("shuffle", "shuffle_seed", "sampling_args")},
+                "date": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(self._started)),
+                "time": summary.seconds,
+                "avg_reward": summary.reward.mean if summary.reward else None,
+                "avg_metrics": {name: estimate.mean for name, estimate in summary.metrics.items()},
+                "avg_error": summary.num_errors / summary.num_rollouts if summary.num_rollouts else 0.0,
+                "pass_at_k": summary.pass_at_k,
+                "pass_all_k": summary.pass_all_k,
+                "pass_threshold": PASS_THRESHOLD,
+                "usage": summary.usage or None,
+                "version_info": {
+                    "vf_version": self._info.verifiers_version,
+                    "vf_commit": None,
+                    "env_version": self._info.version,
+                    "env_commit": None,
+                },
+                "state_columns": settings.pop("state_columns"),
+                "tools": self._tools,
+                **settings,
+                "reward_standard_error": summary.reward.standard_error if summary.reward else None,
+                "num_rollouts": summary.num_rollouts,
+                "num_errors": summary.num_errors,
+                "total_rollouts": self._total,
+                "max_concurrent": self._settings.max_concurrent,
+                "num_workers": self._settings.num_workers,
+            }
+        )
+        self._written = time.time()
+
+    def _show(self) -> None:
+        done = len(self._figures)
+        mean = self._reward_sum / self._num_clean if self._num_clean else None
+        self._observe(EvalProgress(done, done - self._num_clean, self._total, mean))
