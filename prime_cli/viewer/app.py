@@ -13,9 +13,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import DataTable, Footer, Header, Static, Tree
 
+from prime_cli.core.errors import PrimeError
 from prime_cli.evals.figures import error_text
 from prime_cli.evals.store import EvalDirectory
-from prime_cli.viewer.index import RolloutFile, message_text
+from prime_cli.viewer.index import RolloutFile, message_text, messages_of, reward_text
 
 _ROWS_AT_ONCE = 200
 _ROLE_STYLES = {"system": "bold magenta", "user": "bold cyan", "assistant": "bold green", "tool": "bold yellow"}
@@ -71,8 +72,8 @@ class EvalViewer(App[None]):
         tree.root.expand()
         branches: dict[tuple[str, ...], Any] = {}
         for directory in self._directories:
-            metadata = directory.read_metadata()
-            environment, model = str(metadata["env_id"]), str(metadata["model"])
+            metadata = read_leniently(directory)
+            environment, model = str(metadata.get("env_id", "?")), str(metadata.get("model", "?"))
             if (environment,) not in branches:
                 branches[(environment,)] = tree.root.add(escape(environment), expand=True)
             if (environment, model) not in branches:
@@ -120,7 +121,7 @@ class EvalViewer(App[None]):
         self._shown = 0
         self.query_one("#rollouts", DataTable).clear()
         self.query_one("#messages", Static).update("")
-        self.query_one("#summary", Static).update(summary_text(directory.read_metadata()))
+        self.query_one("#summary", Static).update(summary_text(read_leniently(directory)))
         self._list_more()
 
     def _list_more(self) -> None:
@@ -132,6 +133,14 @@ class EvalViewer(App[None]):
             example = str(self._file[index].get("example_id", ""))
             table.add_row(str(index), example, Text(reward, style="red" if failed else ""), Text(words))
         self._shown = until
+
+
+def read_leniently(directory: EvalDirectory) -> dict[str, Any]:
+    """Return the metadata of an evaluation; of one that cannot be read, what is known of it: nothing."""
+    try:
+        return directory.read_metadata()
+    except PrimeError:
+        return {}
 
 
 def run_label(name: str, metadata: dict[str, Any]) -> Text:
@@ -156,19 +165,19 @@ def summary_text(metadata: dict[str, Any]) -> Text:
 def rollout_text(row: dict[str, Any]) -> Text:
     """Return a rollout for reading: its messages with roles and tool calls, then error, reward and metrics."""
     text = Text()
-    for message in [*(row.get("prompt") or []), *(row.get("completion") or [])]:
-        role = str(message.get("role", "?")) if isinstance(message, dict) else "?"
+    for message in [*messages_of(row, "prompt", "user"), *messages_of(row, "completion", "assistant")]:
+        role = str(message.get("role", "?"))
         text.append(f"{role}\n", style=_ROLE_STYLES.get(role, "bold"))
-        if isinstance(message, dict) and message.get("reasoning_content"):
+        if message.get("reasoning_content"):
             text.append(f"{message['reasoning_content']}\n", style="dim italic")
         text.append(f"{message_text(message)}\n")
-        for call in (message.get("tool_calls") or []) if isinstance(message, dict) else []:
+        for call in message.get("tool_calls") or []:
             text.append(f"call {call if isinstance(call, str) else json.dumps(call)}\n", style="yellow")
         text.append("\n")
     if row.get("error"):
         text.append(f"error: {error_text(row['error'])}\n", style="bold red")
     else:
-        text.append(f"reward {float(row.get('reward') or 0):.3f}\n", style="bold")
+        text.append(f"reward {reward_text(row)}\n", style="bold")
     for name, value in (row.get("metrics") or {}).items():
         text.append(f"{name} {value}\n")
     if row.get("answer") is not None:

@@ -34,15 +34,26 @@ class RolloutFile:
         """Return (reward as text, first words of the answer, whether it failed) of one rollout."""
         row = self[index]
         failed = bool(row.get("error"))
-        words = " ".join(str(message_text(m)) for m in row.get("completion") or [])
-        reward = "error" if failed else f"{float(row.get('reward') or 0):.3f}"
-        return reward, words.replace("\n", " ")[:_PREVIEW], failed
+        words = " ".join(message_text(message) for message in messages_of(row, "completion", "assistant"))
+        return "error" if failed else reward_text(row), words.replace("\n", " ")[:_PREVIEW], failed
 
 
-def message_text(message: Any) -> str:
+def messages_of(row: dict[str, Any], side: str, role: str) -> list[dict[str, Any]]:
+    """Return the messages of the prompt or the completion; plain text counts as one message of `role`."""
+    found = row.get(side) or []
+    if isinstance(found, str):
+        found = [found]
+    return [message if isinstance(message, dict) else {"role": role, "content": str(message)} for message in found]
+
+
+def reward_text(row: dict[str, Any]) -> str:
+    """Return the reward for reading, also when it is no number."""
+    reward = row.get("reward")
+    return f"{reward:.3f}" if isinstance(reward, int | float) else str(reward)
+
+
+def message_text(message: dict[str, Any]) -> str:
     """Return the text of a message: its content, joined when it comes in parts."""
-    if not isinstance(message, dict):
-        return str(message)
     content = message.get("content")
     if isinstance(content, list):
         return "\n".join(str(part.get("text", part)) if isinstance(part, dict) else str(part) for part in content)

@@ -12,7 +12,7 @@ from textual.widgets import DataTable, Static
 
 from prime_cli.evals.store import EvalDirectory
 from prime_cli.viewer.app import EvalViewer, rollout_text
-from prime_cli.viewer.index import RolloutFile
+from prime_cli.viewer.index import RolloutFile, messages_of
 
 
 def a_rollout(number: int, **changes: Any) -> dict[str, Any]:
@@ -109,6 +109,23 @@ def test_tool_calls_and_reasoning_are_shown() -> None:
     text = rollout_text(a_rollout(1, completion=[message])).plain
     for expected in ("thinking", 'call {"name": "f"}', "done", "reward 0.100", "exact 0.0"):
         assert expected in text
+
+
+def test_plain_text_and_odd_values_are_shown_as_they_are() -> None:
+    row = a_rollout(1, prompt="Once upon", completion=" a time", reward=None)
+    assert [message["content"] for message in messages_of(row, "prompt", "user")] == ["Once upon"]
+    text = rollout_text(row).plain
+    assert "assistant\n a time" in text
+    assert "reward None" in text
+
+
+async def test_an_evaluation_with_broken_metadata_is_still_opened(tmp_path: Path) -> None:
+    directory = an_evaluation(tmp_path / "a", 3)
+    directory.metadata.write_text("{")
+    app = EvalViewer([directory])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert app.query_one("#rollouts", DataTable).row_count == 3
 
 
 def shown(app: EvalViewer) -> str:
