@@ -64,6 +64,8 @@ RIGHTS: dict[str, Right] = {
     "list_versions": Right.READER,
     "delete_environment": Right.OWNER,
     "delete_version": Right.OWNER,
+    "yank_version": Right.OWNER,
+    "unyank_version": Right.OWNER,
     "announce_wheel": Right.OWNER,
     "finalize_wheel": Right.OWNER,
     "announce_version": Right.OWNER,
@@ -73,6 +75,8 @@ RIGHTS: dict[str, Right] = {
     "index_projects": Right.INDEX,
     "index_project": Right.INDEX,
     "index_file": Right.INDEX,
+    "hub_projects": Right.ANYONE,
+    "hub_project": Right.ANYONE,
 }
 
 
@@ -107,19 +111,19 @@ def check_every_route_is_listed(routes: Iterable[BaseRoute]) -> None:
     assert names == RIGHTS.keys(), f"routes and their rights differ: {names ^ RIGHTS.keys()}"
 
 
-def _optional_user(request: Request) -> User | None:
+async def _optional_user(request: Request) -> User | None:
     user = request.state.user
     assert user is None or isinstance(user, User)
     return user
 
 
-def _known_user(request: Request) -> User:
+async def _known_user(request: Request) -> User:
     user = request.state.user
     assert isinstance(user, User)
     return user
 
 
-def _environment(request: Request) -> Environment:
+async def _environment(request: Request) -> Environment:
     environment = request.state.environment
     assert isinstance(environment, Environment)
     return environment

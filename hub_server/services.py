@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from hub_server.blobs import BlobStore
 from hub_server.database import Database
+from hub_server.registry.page_cache import PageCache
 from hub_server.settings import HubSettings
 from hub_server.signing import Signer
 
@@ -21,10 +22,11 @@ class Services:
     database: Database
     blobs: BlobStore
     signer: Signer
+    pages: PageCache = field(default_factory=PageCache)
 
 
-def services_of(request: Request) -> Services:
-    """Return the services of the app that answers `request`."""
+async def services_of(request: Request) -> Services:
+    """Return the services of the app that answers `request`; async, because a thread would cost more than it does."""
     services = request.app.state.services
     assert isinstance(services, Services)
     return services

@@ -39,6 +39,8 @@ def release_summary(release: Release) -> dict[str, Any]:
         "semantic_version": release.semantic_version,
         "content_hash": release.content_hash,
         "created_at": release.published_at.isoformat(),
+        "yanked": release.yanked_at is not None,
+        "yanked_reason": release.yanked_reason,
     }
 
 

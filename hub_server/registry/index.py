@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,16 +14,13 @@ JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 HTML_TYPE = "application/vnd.pypi.simple.v1+html"
 LEGACY_TYPE = "text/html"
 _API_VERSION = "1.1"  # PEP 700: versions, sizes and upload times
-_OFFERED = {
-    JSON_TYPE: JSON_TYPE,
-    "application/vnd.pypi.simple.latest+json": JSON_TYPE,
-    HTML_TYPE: HTML_TYPE,
-    "application/vnd.pypi.simple.latest+html": HTML_TYPE,
-    LEGACY_TYPE: LEGACY_TYPE,
-    "text/*": LEGACY_TYPE,
-    "application/*": JSON_TYPE,
-    "*/*": LEGACY_TYPE,
+# Each form with the ranges that ask for it, the most exact first; among equals the first form is answered.
+_ASKED_BY = {
+    LEGACY_TYPE: (LEGACY_TYPE, "text/*", "*/*"),
+    JSON_TYPE: (JSON_TYPE, "application/vnd.pypi.simple.latest+json", "application/*", "*/*"),
+    HTML_TYPE: (HTML_TYPE, "application/vnd.pypi.simple.latest+html", "application/*", "*/*"),
 }
+_QUALITY = re.compile(r"q\s*=\s*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
 
 
 @dataclass(frozen=True)
@@ -37,21 +35,26 @@ class IndexFile:
     requires_python: str | None
     metadata_sha256: str | None
     uploaded_at: datetime
+    yanked: bool = False
+    yanked_reason: str = ""
 
 
 def negotiate(accept: str | None) -> str | None:
     """Return the media type to answer with: the highest q wins, ties go to the order of the header; None if none fits.
 
-    Without a header it is HTML, as PEP 691 asks.
+    Of several ranges that fit a form the most exact one says how welcome it is (RFC 9110, 12.5.1). Without a header it
+    is HTML, as PEP 691 asks.
     """
-    best: tuple[float, str] | None = None
-    for part in (accept or "*/*").split(","):
-        media_type, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        offered = _OFFERED.get(media_type)
-        quality = _quality(parameters)
-        if offered is not None and quality > 0 and (best is None or quality > best[0]):
-            best = (quality, offered)
-    return best[1] if best else None
+    asked: dict[str, tuple[float, int]] = {}
+    for place, part in enumerate((accept or "*/*").split(",")):
+        media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        asked.setdefault(media_range, (_quality(parameters), -place))
+    fitting = {}
+    for form, ranges in _ASKED_BY.items():
+        found = next((asked[media_range] for media_range in ranges if media_range in asked), None)
+        if found is not None and found[0] > 0:
+            fitting[form] = found
+    return max(fitting, key=lambda form: fitting[form], default=None)
 
 
 def render_projects(names: Sequence[str], media_type: str) -> str:
@@ -82,7 +85,7 @@ def _json_entry(file: IndexFile) -> dict[str, object]:
         "data-dist-info-metadata": metadata,
         "size": file.size,
         "upload-time": file.uploaded_at.isoformat().replace("+00:00", "Z"),
-        "yanked": False,
+        "yanked": (file.yanked_reason or True) if file.yanked else False,
     }
 
 
@@ -93,6 +96,8 @@ def _html_entry(file: IndexFile) -> str:
     if file.metadata_sha256:
         # The first name is PEP 714's, the second is what installers older than it read.
         attributes["data-core-metadata"] = attributes["data-dist-info-metadata"] = f"sha256={file.metadata_sha256}"
+    if file.yanked:
+        attributes["data-yanked"] = file.yanked_reason
     shown = " ".join(f'{key}="{html.escape(value)}"' for key, value in attributes.items())
     return f"<a {shown}>{html.escape(file.filename)}</a>"
 
@@ -108,10 +113,7 @@ def _page(title: str, links: Sequence[str]) -> str:
 
 def _quality(parameters: Sequence[str]) -> float:
     for parameter in parameters:
-        key, _, value = parameter.partition("=")
-        if key.strip() == "q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
+        if parameter.startswith("q"):
+            match = _QUALITY.fullmatch(parameter)
+            return float(match[1]) if match else 0.0
     return 1.0

@@ -1,121 +1,224 @@
-"""Routes of the simple index: one index per owner, for pip, uv and every other installer."""
+"""Routes of the simple index: one index per owner and one of the whole hub, for pip, uv and every other installer."""
 
 from __future__ import annotations
 
-import hashlib
+import re
+from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from sqlalchemy import Select, select
-from sqlalchemy.orm import contains_eager
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session, contains_eager
 
 from hub_server.access import Visitor
 from hub_server.accounts.tables import User
 from hub_server.errors import NotFound, Refusal
 from hub_server.registry.index import IndexFile, negotiate, render_project, render_projects
+from hub_server.registry.page_cache import Page
 from hub_server.registry.service import visible_to
-from hub_server.registry.tables import Environment, Release, ReleaseFile
-from hub_server.services import HubServices
+from hub_server.registry.tables import Environment, IndexName, Release, ReleaseFile
+from hub_server.services import HubServices, Services
 
-router = APIRouter(prefix="/index/{owner}", tags=["index"])
+router = APIRouter(tags=["index"])
+
+# Installers ask with HEAD whether a file can be had in parts.
+_READ = ["GET", "HEAD"]
+_GZIP_WANTED = re.compile(r"gzip(;q=(1(\.0{0,3})?|0\.\d{0,2}[1-9]))?")
 
 
 class _NotAcceptable(Refusal):
     status = 406
 
 
-@router.get("/simple/")
+@dataclass(frozen=True)
+class _Form:
+    """How the client wants its page."""
+
+    media_type: str
+    gzipped: bool
+
+
+@router.api_route("/index/{owner}/simple/", methods=_READ)
 def index_projects(owner: str, user: Visitor, request: Request, services: HubServices) -> Response:
     """List the projects of an owner."""
-    media_type = _media_type(request)
-    names = (
-        select(Environment.normalized_name)
-        .join(Environment.owner)
-        .where(visible_to(user), User.slug == owner.lower(), Environment.latest_release_id.is_not(None))
-        .order_by(Environment.normalized_name)
-    )
+    listed = (visible_to(user), User.slug == owner.lower(), Environment.latest_release_id.is_not(None))
+    # A deleted environment keeps its row and its serial, so that the sum only ever grows.
+    serials = select(func.sum(Environment.index_serial), func.min(User.id)).join(Environment.owner)
     with services.database.read() as session:
-        return _answer(request, render_projects(list(session.scalars(names)), media_type), media_type)
+        serial, owner_id = session.execute(serials.where(User.slug == owner.lower())).one()
+        names = select(Environment.normalized_name).join(Environment.owner).where(*listed)
+        # What somebody in particular may see can change without a change of any environment, so it is not kept.
+        key = ("projects", owner_id) if user is None else None
+        return _projects_page(request, services, session, key, int(serial or 0), names)
 
 
-@router.get("/simple/{project}/")
+@router.api_route("/index/{owner}/simple/{project}/", methods=_READ)
 def index_project(owner: str, project: str, user: Visitor, request: Request, services: HubServices) -> Response:
     """List the wheels of one project; other spellings of its name lead to the normalized one."""
-    media_type = _media_type(request)
     name = str(canonicalize_name(project))
     if name != project:
         return RedirectResponse(f"../{name}/", status_code=301)
-    statement = _published_files(owner, user).where(Environment.normalized_name == name)
+    wanted = select(Environment.id, Environment.index_serial).join(Environment.owner)
     with services.database.read() as session:
-        files = [_index_file(file) for file in session.scalars(statement)]
-    if not files:
-        raise NotFound(f"project {name} not found in the index of {owner}")
-    return _answer(request, render_project(name, files, media_type), media_type)
+        found = session.execute(
+            wanted.where(
+                visible_to(user),
+                User.slug == owner.lower(),
+                Environment.normalized_name == name,
+                Environment.latest_release_id.is_not(None),
+            )
+        ).first()
+        if found is None:
+            raise NotFound(f"project {name} not found in the index of {owner}")
+        return _project_page(request, services, session, name, found.id, found.index_serial, "../../files")
 
 
-@router.get("/files/{sha256}/{filename}")
-def index_file(owner: str, sha256: str, filename: str, user: Visitor, services: HubServices) -> Response:
+@router.api_route("/index/{owner}/files/{sha256}/{filename}", methods=_READ)
+def index_file(
+    owner: str, sha256: str, filename: str, user: Visitor, request: Request, services: HubServices
+) -> Response:
     """Download a wheel, or with `.metadata` after its name, its METADATA alone (PEP 658)."""
     wheel_name = filename.removesuffix(".metadata")
-    wanted = _published_files(owner, user).where(ReleaseFile.sha256 == sha256, ReleaseFile.filename == wheel_name)
+    wanted = (
+        _published_files()
+        .join(Release.environment)
+        .join(Environment.owner)
+        .where(
+            visible_to(user),
+            User.slug == owner.lower(),
+            ReleaseFile.sha256 == sha256,
+            ReleaseFile.filename == wheel_name,
+        )
+    )
     with services.database.read() as session:
         file = session.scalars(wanted).first()
     if file is None:
         raise NotFound(f"{filename} not found in the index of {owner}")
+    is_wheel = filename == wheel_name
+    digest = sha256 if is_wheel else file.metadata_sha256
+    assert digest is not None, "a published wheel was read"
     # A file's bytes never change, so whoever has them need not ask again.
-    headers = {"Cache-Control": "private, max-age=31536000, immutable"}
-    if filename == wheel_name:
-        return FileResponse(services.blobs.path(sha256), media_type="application/octet-stream", headers=headers)
-    assert file.metadata_sha256 is not None, "a published wheel was read"
-    return FileResponse(services.blobs.path(file.metadata_sha256), media_type="text/plain", headers=headers)
+    headers = {"Cache-Control": "private, max-age=31536000, immutable", "ETag": f'"{digest}"'}
+    if _has_seen(request, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    media_type = "application/octet-stream" if is_wheel else "text/plain; charset=utf-8"
+    return FileResponse(services.blobs.path(digest), media_type=media_type, headers=headers)
 
 
-def _published_files(owner: str, user: User | None) -> Select[ReleaseFile]:
+@router.api_route("/simple/", methods=_READ)
+def hub_projects(request: Request, services: HubServices) -> Response:
+    """List the public projects of all owners, each name once."""
+    with services.database.read() as session:
+        serial = session.scalar(select(func.sum(Environment.index_serial)))
+        names = select(IndexName.normalized_name).join(Environment, Environment.id == IndexName.environment_id)
+        names = names.where(visible_to(None))
+        return _projects_page(request, services, session, ("projects",), int(serial or 0), names)
+
+
+@router.api_route("/simple/{project}/", methods=_READ)
+def hub_project(project: str, request: Request, services: HubServices) -> Response:
+    """List the wheels of the public environment that has this name in the whole hub."""
+    name = str(canonicalize_name(project))
+    if name != project:
+        return RedirectResponse(f"../{name}/", status_code=301)
+    wanted = (
+        select(Environment.id, Environment.index_serial, User.slug)
+        .join(IndexName, IndexName.environment_id == Environment.id)
+        .join(Environment.owner)
+        .where(visible_to(None), IndexName.normalized_name == name)
+    )
+    with services.database.read() as session:
+        found = session.execute(wanted).first()
+        if found is None:
+            raise NotFound(f"project {name} not found in the index of this hub")
+        files = f"../../index/{found.slug}/files"
+        return _project_page(request, services, session, name, found.id, found.index_serial, files)
+
+
+def _projects_page(
+    request: Request,
+    services: Services,
+    session: Session,
+    key: tuple[object, ...] | None,
+    serial: int,
+    names: Select[str],
+) -> Response:
+    """Answer with a list of projects, kept under `key` while nothing changes; made afresh without one."""
+    form = _form(request)
+
+    def make() -> Page:
+        ordered = list(session.scalars(names.order_by(Environment.normalized_name)))
+        return Page.of(render_projects(ordered, form.media_type), gzipped=form.gzipped)
+
+    page = make() if key is None else services.pages.get((*key, serial, form), make)
+    return _answer(request, page, form, serial)
+
+
+def _project_page(
+    request: Request, services: Services, session: Session, name: str, environment_id: str, serial: int, files_url: str
+) -> Response:
+    """Answer with a project's page, made at most once for each state of the project."""
+    form = _form(request)
+
+    def make() -> Page:
+        found = session.scalars(_published_files().where(Release.environment_id == environment_id))
+        files = [_index_file(file, files_url) for file in found]
+        return Page.of(render_project(name, files, form.media_type), gzipped=form.gzipped)
+
+    page = services.pages.get((environment_id, files_url, serial, form), make)
+    return _answer(request, page, form, serial)
+
+
+def _published_files() -> Select[ReleaseFile]:
     return (
         select(ReleaseFile)
         .join(ReleaseFile.release)
-        .join(Release.environment)
-        .join(Environment.owner)
         .options(contains_eager(ReleaseFile.release))
-        .where(
-            visible_to(user),
-            User.slug == owner.lower(),
-            Release.claimed,
-            Release.deleted_at.is_(None),
-            ReleaseFile.kind == "wheel",
-        )
+        .where(Release.claimed, Release.deleted_at.is_(None), ReleaseFile.kind == "wheel")
         .order_by(Release.published_at, ReleaseFile.filename)
     )
 
 
-def _index_file(file: ReleaseFile) -> IndexFile:
+def _index_file(file: ReleaseFile, files_url: str) -> IndexFile:
     return IndexFile(
         filename=file.filename,
-        url=f"../../files/{file.sha256}/{file.filename}",
+        url=f"{files_url}/{file.sha256}/{file.filename}",
         sha256=file.sha256,
         size=file.size,
         version=str(Version(file.release.semantic_version)),
         requires_python=file.requires_python,
         metadata_sha256=file.metadata_sha256,
         uploaded_at=file.release.published_at or file.created_at,
+        yanked=file.release.yanked_at is not None,
+        yanked_reason=file.release.yanked_reason,
     )
 
 
-def _media_type(request: Request) -> str:
+def _form(request: Request) -> _Form:
     media_type = negotiate(request.headers.get("accept"))
     if media_type is None:
         raise _NotAcceptable("the index speaks application/vnd.pypi.simple.v1+json, …+html and text/html")
-    return media_type
+    encodings = [part.replace(" ", "").lower() for part in request.headers.get("accept-encoding", "").split(",")]
+    return _Form(media_type, gzipped=any(_GZIP_WANTED.fullmatch(part) for part in encodings))
 
 
-def _answer(request: Request, text: str, media_type: str) -> Response:
+def _answer(request: Request, page: Page, form: _Form, serial: int) -> Response:
     """Return the page, or 304 when the client has this very page."""
-    body = text.encode()
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Vary": "Accept, Authorization", "Cache-Control": "private, no-cache"}
-    seen = [value.strip().removeprefix("W/") for value in request.headers.get("if-none-match", "").split(",")]
-    if tag in seen:
+    headers = {
+        "ETag": page.tag,
+        "Vary": "Accept, Accept-Encoding, Authorization",
+        "Cache-Control": "private, no-cache",
+        "X-PyPI-Last-Serial": str(serial),
+    }
+    if _has_seen(request, page.tag):
         return Response(status_code=304, headers=headers)
-    return Response(body, media_type=media_type, headers=headers)
+    if page.is_gzip:
+        headers["Content-Encoding"] = "gzip"
+    return Response(page.body, media_type=form.media_type, headers=headers)
+
+
+def _has_seen(request: Request, tag: str) -> bool:
+    seen = [value.strip().removeprefix("W/") for value in request.headers.get("if-none-match", "").split(",")]
+    return tag in seen or "*" in seen

@@ -12,7 +12,7 @@ from hub_server.errors import NotAuthenticated, NotFound
 from hub_server.registry import answers, service
 from hub_server.registry.tables import Environment, Release
 from hub_server.services import HubServices, public_url
-from prime_cli.hub.models import LookupRequest, ResolveRequest, Visibility
+from prime_cli.hub.models import LookupRequest, ResolveRequest, Visibility, YankRequest
 
 router = APIRouter(prefix="/api/v1/environmentshub", tags=["registry"])
 
@@ -144,3 +144,22 @@ def delete_version(version: str, environment: PathEnvironment, services: HubServ
         found = session.get_one(Environment, environment.id)
         release: Release = service.delete_release(session, found, version)
     return {"success": True, "message": f"version {release.semantic_version} of {environment.name} deleted"}
+
+
+@router.put("/{owner}/{name}/@{version}/yank")
+def yank_version(
+    version: str, body: YankRequest, environment: PathEnvironment, services: HubServices
+) -> dict[str, Any]:
+    """Take a version back: only installers that ask for exactly it still get it."""
+    with services.database.write() as session:
+        found = session.get_one(Environment, environment.id)
+        release = service.yank_release(session, found, version, body.reason.strip())
+        return {"data": answers.release_summary(release)}
+
+
+@router.delete("/{owner}/{name}/@{version}/yank")
+def unyank_version(version: str, environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
+    """Offer a yanked version again."""
+    with services.database.write() as session:
+        release = service.unyank_release(session, session.get_one(Environment, environment.id), version)
+        return {"data": answers.release_summary(release)}

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from hub_server.accounts.tables import User
 from hub_server.database import now
 from hub_server.errors import Forbidden, Malformed, NotFound
+from hub_server.registry.index_names import claim_name, note_change
 from hub_server.registry.tables import Environment, EnvironmentTag, Release
 from prime_cli.hub.models import ResolveRequest, Visibility
 
@@ -90,8 +91,10 @@ def resolve(session: Session, user: User, request: ResolveRequest) -> tuple[Envi
     if created:
         found.name, found.visibility = request.name, request.visibility or Visibility.PUBLIC
         found.created_at, found.deleted_at = now(), None
-    elif request.visibility is not None:
+    elif request.visibility is not None and found.visibility != request.visibility:
         found.visibility = request.visibility
+        note_change(found)
+        claim_name(session, found)
     session.flush()
     session.refresh(found)
     return found, created
@@ -172,6 +175,7 @@ def delete_environment(session: Session, environment: Environment) -> None:
         release.deleted_at = now()
     environment.deleted_at = now()
     environment.latest_release_id = None
+    note_change(environment)
 
 
 def delete_release(session: Session, environment: Environment, wanted: str) -> Release:
@@ -187,12 +191,46 @@ def delete_release(session: Session, environment: Environment, wanted: str) -> R
     return release
 
 
+def yank_release(session: Session, environment: Environment, wanted: str, reason: str) -> Release:
+    """Take a version back without breaking who asked for exactly it: installers choose it only when it is pinned.
+
+    Repeating it changes the reason.
+
+    Raises:
+        NotFound: there is no such version.
+    """
+    release = find_release(session, environment, wanted)
+    release.yanked_at, release.yanked_reason = release.yanked_at or now(), reason
+    session.flush()
+    choose_latest(session, environment)
+    return release
+
+
+def unyank_release(session: Session, environment: Environment, wanted: str) -> Release:
+    """Offer a yanked version again; one that is not yanked stays as it is.
+
+    Raises:
+        NotFound: there is no such version.
+    """
+    release = find_release(session, environment, wanted)
+    if release.yanked_at is not None:
+        release.yanked_at, release.yanked_reason = None, ""
+        session.flush()
+        choose_latest(session, environment)
+    return release
+
+
 def choose_latest(session: Session, environment: Environment) -> None:
-    """Let `latest` be the highest version that is no pre-release, as an installer would choose; else the highest."""
+    """Let `latest` be the highest version that is neither yanked nor a pre-release, as an installer would choose.
+
+    Where there is none of these it is the highest pre-release, and of yanked ones the highest.
+    """
     ranked = [(Version(release.version_key), release) for release in releases_of(session, environment)]
-    best = max(ranked, key=lambda pair: (not pair[0].is_prerelease, pair[0]), default=None)
+    best = max(ranked, key=lambda pair: (pair[1].yanked_at is None, not pair[0].is_prerelease, pair[0]), default=None)
     environment.latest_release_id = best[1].id if best else None
     environment.updated_at = now()
+    note_change(environment)
+    claim_name(session, environment)
 
 
 def _visible(user: User | None) -> Select[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, Integer, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from hub_server.accounts.tables import User
@@ -26,6 +26,7 @@ class Environment(Base):
     visibility: Mapped[str] = mapped_column(String(10))
     description: Mapped[str] = mapped_column(Text, default="")
     latest_release_id: Mapped[str | None] = mapped_column(String(32))
+    index_serial: Mapped[int] = mapped_column(Integer, default=0)  # raised by every change that an index page shows
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -41,6 +42,15 @@ class EnvironmentTag(Base):
 
     environment_id: Mapped[str] = mapped_column(ForeignKey("environments.id"), primary_key=True)
     tag: Mapped[str] = mapped_column(String(100), primary_key=True, index=True)
+
+
+class IndexName(Base):
+    """Which environment a name means in the index of the whole hub: the first public one, for good."""
+
+    __tablename__ = "index_names"
+
+    normalized_name: Mapped[str] = mapped_column(String(100), primary_key=True)
+    environment_id: Mapped[str] = mapped_column(ForeignKey("environments.id"), index=True)
 
 
 class Release(Base):
@@ -83,6 +93,8 @@ class Release(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
     published_at: Mapped[datetime | None] = mapped_column(UtcDateTime, index=True)
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    yanked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    yanked_reason: Mapped[str] = mapped_column(String(500), default="")
 
     environment: Mapped[Environment] = relationship()
     files: Mapped[list[ReleaseFile]] = relationship(order_by="ReleaseFile.created_at", back_populates="release")

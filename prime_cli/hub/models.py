@@ -69,6 +69,12 @@ class ResolveRequest(Wire):
     team_id: str | None = Field(default=None, max_length=100)
 
 
+class YankRequest(Wire):
+    """Takes a version back; the reason is shown to whoever installs it all the same."""
+
+    reason: str = Field(default="", max_length=500)
+
+
 class LookupRequest(Wire):
     """Asks whether an environment of this id exists."""
 

@@ -32,6 +32,11 @@ NewUser = Callable[[], tuple[str, str]]
         (f"{JSON_TYPE};q=0, text/html", LEGACY_TYPE),
         ("image/png", None),
         (f"{JSON_TYPE};q=nonsense", None),
+        (f"{JSON_TYPE};q=nan, {HTML_TYPE};q=1e3", None),
+        ("*/*, text/html;q=0", JSON_TYPE),
+        (f"application/*, {JSON_TYPE};q=0", HTML_TYPE),
+        (f"text/html;q=0.5, {JSON_TYPE};q=0.5", LEGACY_TYPE),
+        (f"{JSON_TYPE};q=0.5, text/html;q=0.5", JSON_TYPE),
     ],
 )
 def test_the_accept_header_chooses_the_form(accept: str | None, chosen: str | None) -> None:
