@@ -48,9 +48,7 @@ def run_demo(seed: int) -> dict:
     prime = Path(sys.executable).with_name("prime")
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "demo"
-        subprocess.run(
-            [prime, "lab", "demo", "--seed", str(seed), "--path", output], check=True, stdout=sys.stderr
-        )
+        subprocess.run([prime, "lab", "demo", "--seed", str(seed), "--path", output], check=True, stdout=sys.stderr)
         return json.loads((output / "summary.json").read_text())
 
 

@@ -16,6 +16,12 @@ from prime_cli.core.processes import describe_exit, tail
 _WORKER = Path(__file__).with_name("worker.py")
 _CLOSE_GRACE_S = 5.0
 _LINE_LIMIT = 1 << 30
+_VARIABLES = {
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONSAFEPATH": "",  # the worker finds its own modules beside itself
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 
 
 class EnvironmentFailed(PrimeError):
@@ -57,7 +63,7 @@ class WorkerConnection:
             EnvironmentFailed: the interpreter cannot be started.
         """
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        environment = os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+        environment = os.environ | _VARIABLES
         with log_path.open("ab") as log:
             try:
                 process = await asyncio.create_subprocess_exec(

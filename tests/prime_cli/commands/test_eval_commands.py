@@ -120,34 +120,47 @@ def test_a_misspelt_command_is_not_taken_for_an_environment(workspace: Path) -> 
 
 
 def test_an_interrupted_evaluation_goes_on_where_it_stopped(workspace: Path, url: str) -> None:
-    arguments = ["eval", "run", "squares", "-m", url, "-n", "-1", "-r", "1", "-c", "4", "-a", '{"size": 150}']
-    process = subprocess.Popen(
-        [sys.executable, "-m", "prime_cli.main", *arguments],
-        cwd=workspace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    deadline = time.monotonic() + 60
-    results: Path | None = None
-    while time.monotonic() < deadline:
-        results = next(workspace.rglob("results.jsonl"), None)
-        if results is not None and results.read_text().count("\n") >= 60:
-            break
-        time.sleep(0.05)
-    assert results is not None
-    os.kill(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "--resume" in stderr
-    kept = results.read_text().count("\n")
-    assert 60 <= kept < 150
+    arguments = ["squares", "-m", url, "-n", "-1", "-r", "1", "-c", "4", "-a", '{"size": 150}']
+    code, _, results = stopped_at(60, signal.SIGKILL, workspace, "eval", "run", *arguments)
+    assert code == -signal.SIGKILL
+    first = results.read_text().splitlines()
     # what the interrupted one was told need not be told again
-    done = prime(workspace, "eval", "squares", "-m", url, "--resume", str(results.parent), "--output", "json")
+    again = ["eval", "squares", "-m", url, "--resume", str(results.parent)]
+    code, stderr, _ = stopped_at(100, signal.SIGINT, workspace, *again, "-c", "4")
+    assert code == 130
+    assert "--resume" in stderr
+    second = results.read_text().splitlines()
+    assert 100 <= len(second) < 150
+    done = prime(workspace, *again, "--output", "json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["num_rollouts"] == 150
-    examples = [json.loads(line)["example_id"] for line in results.read_text().splitlines()]
-    assert sorted(examples) == list(range(150))
-    other = prime(workspace, *arguments, "--resume", str(results.parent), "-t", "5")
+    last = results.read_text().splitlines()
+    assert last[: len(first)] == first
+    assert last[: len(second)] == second
+    assert sorted(json.loads(line)["example_id"] for line in last) == list(range(150))
+    other = prime(workspace, *again, "-t", "5")
     assert other.returncode == 2
     assert "other settings" in other.stderr
+
+
+def stopped_at(rollouts: int, number: signal.Signals, folder: Path, *arguments: str) -> tuple[int, str, Path]:
+    """Run `prime` until that many rollouts are on disk, send it the signal; return exit code, stderr and results."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "prime_cli.main", *arguments],
+        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        results = next(folder.rglob("results.jsonl"), None)
+        if results is not None and results.read_text().count("\n") >= rollouts:
+            break
+        time.sleep(0.05)
+    else:
+        process.kill()
+        raise AssertionError(f"not {rollouts} rollouts in time: {process.communicate()[1]}")
+    os.kill(process.pid, number)
+    _, stderr = process.communicate(timeout=30)
+    return process.returncode, stderr, results
 
 
 def test_when_every_rollout_fails_the_exit_code_says_so_and_nothing_is_scored(workspace: Path) -> None:
