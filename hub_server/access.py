@@ -35,6 +35,7 @@ class Right(StrEnum):
     ADMIN = "an administrator"
     READER = "whoever may see the environment in the path; for others it does not exist"
     OWNER = "the owner of the environment in the path"
+    UPLOADER = "the owner in the path, by an API key, which may be the password"
     INDEX = "anyone; an API key or an index token as the password shows private environments"
 
 
@@ -77,6 +78,7 @@ RIGHTS: dict[str, Right] = {
     "index_file": Right.INDEX,
     "hub_projects": Right.ANYONE,
     "hub_project": Right.ANYONE,
+    "legacy_upload": Right.UPLOADER,
 }
 
 
@@ -92,12 +94,17 @@ def enforce(request: Request, services: HubServices) -> None:
     request.state.user = None
     if right in (Right.ANYONE, Right.TOKEN):
         return
-    user = _index_caller(request, services) if right is Right.INDEX else _api_caller(request, services)
+    if right in (Right.INDEX, Right.UPLOADER):
+        user = _index_caller(request, services, takes_tokens=right is Right.INDEX)
+    else:
+        user = _api_caller(request, services)
     request.state.user = user
-    if user is None and right in (Right.USER, Right.ADMIN, Right.OWNER):
+    if user is None and right in (Right.USER, Right.ADMIN, Right.OWNER, Right.UPLOADER):
         raise NotAuthenticated("this needs an API key; run `prime login`")
     if right is Right.ADMIN and not (user and user.is_admin):
         raise Forbidden("this needs an administrator of the hub")
+    if right is Right.UPLOADER and user is not None and user.slug != request.path_params["owner"].lower():
+        raise Forbidden(f"you are {user.slug!r} and cannot publish as {request.path_params['owner']!r}")
     if right in (Right.READER, Right.OWNER):
         environment = _environment_in_path(request, services, user)
         if right is Right.OWNER and (user is None or environment.owner_id != user.id):
@@ -150,8 +157,11 @@ def _api_caller(request: Request, services: Services) -> User | None:
     return user
 
 
-def _index_caller(request: Request, services: Services) -> User | None:
-    """Return who asks the index: installers send what stands in its URL as basic authentication."""
+def _index_caller(request: Request, services: Services, *, takes_tokens: bool) -> User | None:
+    """Return who asks the index: installers send what stands in its URL as basic authentication.
+
+    Index tokens are there to read with; what publishes takes API keys only.
+    """
     scheme, _, value = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return _api_caller(request, services)
@@ -162,10 +172,12 @@ def _index_caller(request: Request, services: Services) -> User | None:
     user = None
     if password.startswith(KEY_PREFIX):
         user = user_of_key(services.database, password)
-    elif (payload := services.signer.open(INDEX_TOKEN_PURPOSE, password)) is not None:
+    elif takes_tokens and (payload := services.signer.open(INDEX_TOKEN_PURPOSE, password)) is not None:
         with services.database.read() as session:
             user = session.get(User, payload["user"])
     if user is None:
+        if not takes_tokens:
+            raise NotAuthenticated("the password must be an API key that is in use; the user name does not matter")
         raise NotAuthenticated("this index token expired or is wrong; ask for the environment's details again")
     return user
 

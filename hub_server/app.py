@@ -12,7 +12,7 @@ from hub_server.access import check_every_route_is_listed, enforce
 from hub_server.accounts import routes as account_routes
 from hub_server.errors import Refusal
 from hub_server.middleware import BoundedBody, OneSpelling
-from hub_server.registry import index_routes, upload_routes
+from hub_server.registry import index_routes, legacy_routes, upload_routes
 from hub_server.registry import routes as registry_routes
 from hub_server.services import Services
 from hub_server.web import routes as web_routes
@@ -41,7 +41,7 @@ def all_routers() -> list[APIRouter]:
     """
     operation = APIRouter(tags=["operation"])
     operation.add_api_route("/healthz", healthz, methods=["GET"])
-    domains = (account_routes, registry_routes, upload_routes, index_routes, web_routes)
+    domains = (account_routes, registry_routes, upload_routes, index_routes, legacy_routes, web_routes)
     routers = [operation, *(domain.router for domain in domains)]
     check_every_route_is_listed(route for router in routers for route in router.routes)
     return routers

@@ -72,6 +72,12 @@ class BlobWriter:
         self._digest.update(data)
         self.size += len(data)
 
+    def flushed(self) -> Path:
+        """Return the file with all that was written so far, to be looked at before it is kept."""
+        assert self._path is not None, "what was kept lies in the store"
+        self._file.flush()
+        return self._path
+
     def keep(self) -> None:
         """Flush to disk and give the blob its name; the same bytes that are there already are kept."""
         assert self._path is not None, "a blob is kept once"

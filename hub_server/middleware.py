@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 UPLOAD_PREFIX = "/api/v1/uploads/"
+LEGACY_UPLOAD = re.compile(r"/index/[^/]+/legacy/")
 MAX_BODY_BYTES = 4 * 1024**2
 _TOO_LARGE = f"the body of this request is over {MAX_BODY_BYTES} bytes"
 
@@ -32,7 +35,7 @@ class BoundedBody:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and stop reading it when it grows too large."""
-        if scope["type"] != "http" or scope["path"].startswith(UPLOAD_PREFIX):
+        if scope["type"] != "http" or _streams_to_disk(scope["path"]):
             await self._app(scope, receive, send)
             return
         announced = dict(scope["headers"]).get(b"content-length", b"0")
@@ -50,3 +53,7 @@ class BoundedBody:
             return message
 
         await self._app(scope, bounded, send)
+
+
+def _streams_to_disk(path: str) -> bool:
+    return path.startswith(UPLOAD_PREFIX) or LEGACY_UPLOAD.fullmatch(path) is not None

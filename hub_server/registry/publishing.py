@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pydantic import ValidationError
 from sqlalchemy import or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from hub_server.accounts.tables import User
 from hub_server.database import now
 from hub_server.errors import Conflict, Malformed, NotFound, TooLarge
-from hub_server.registry.service import choose_latest
+from hub_server.registry.service import choose_latest, resolve
 from hub_server.registry.tables import Environment, EnvironmentTag, Release, ReleaseFile
-from hub_server.registry.wheels import check_source_archive, check_wheel_name, read_wheel, version_key
+from hub_server.registry.wheels import WheelFacts, check_source_archive, check_wheel_name, read_wheel, version_key
 from hub_server.services import Services
-from prime_cli.hub.models import VersionRequest, WheelRequest
+from prime_cli.hub.models import PackageMetadata, ResolveRequest, VersionRequest, WheelRequest
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,17 @@ class Announced:
     release_id: str
     file_id: str
     needs_upload: bool
+
+
+@dataclass(frozen=True)
+class CheckedWheel:
+    """A wheel whose bytes and METADATA are in the blob store, and that was found sound."""
+
+    filename: str
+    sha256: str
+    size: int
+    facts: WheelFacts
+    metadata_sha256: str
 
 
 def announce_wheel(session: Session, environment: Environment, request: WheelRequest, *, max_bytes: int) -> Announced:
@@ -142,6 +155,45 @@ def finalize_source(services: Services, environment_id: str, release_id: str) ->
                 file.state = "verified"
         _publish(session, release)
         return release
+
+
+def publish_alone(session: Session, user: User, wheel: CheckedWheel, *, max_bytes: int) -> tuple[Release, bool]:
+    """Publish a wheel in one step, by the rules of a push, and say whether that was news.
+
+    Raises:
+        Malformed: it cannot be the wheel of an environment.
+        Conflict: the version is published with other bytes.
+    """
+    facts = wheel.facts
+    try:
+        wanted = ResolveRequest(name=facts.name)
+        request = WheelRequest(
+            content_hash=wheel.sha256,
+            filename=wheel.filename,
+            sha256=wheel.sha256,
+            size=wheel.size,
+            semantic_version=facts.version,
+            metadata=PackageMetadata(
+                description=facts.summary, dependencies=facts.requires_dist, python_requires=facts.requires_python
+            ),
+            wheel_only=True,
+        )
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise Malformed(
+            f"the METADATA of {wheel.filename} cannot be published ({problem['loc'][-1]}): {problem['msg']}"
+        ) from None
+    environment, _ = resolve(session, user, wanted)
+    announced = announce_wheel(session, environment, request, max_bytes=max_bytes)
+    file = session.get_one(ReleaseFile, announced.file_id)
+    if file.release.claimed:
+        return file.release, False
+    file.state, file.size = "verified", wheel.size
+    file.metadata_sha256, file.requires_python = wheel.metadata_sha256, facts.requires_python
+    session.flush()
+    session.expire(file.release, ["files"])
+    _publish(session, file.release)
+    return file.release, True
 
 
 def _publish(session: Session, release: Release) -> None:

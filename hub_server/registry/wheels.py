@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import hashlib
+import io
 import tarfile
-import zipfile
 import zlib
-from csv import reader
 from dataclasses import dataclass
-from email.parser import BytesHeaderParser
-from pathlib import Path, PurePosixPath
+from email.parser import HeaderParser
+from pathlib import Path
 
+from packaging.metadata import RawMetadata, parse_email
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from hub_server.errors import Malformed
+from hub_server.registry.zips import StrictZip, check_member_name
 
 _MAX_METADATA_BYTES = 10 * 1024**2
 _MAX_UNPACKED_BYTES = 4 * 1024**3
 _MAX_MEMBERS = 100_000
+_MAX_REQUIRES_PYTHON = 200  # the width of its column
+_RECORD_HASHES = ("sha256", "sha384", "sha512")
 
 
 @dataclass(frozen=True)
 class WheelFacts:
-    """What a wheel says of itself: the bytes of its METADATA, and the Python versions it runs on."""
+    """What a wheel says of itself: the bytes of its METADATA, and what was read in them."""
 
     metadata: bytes
+    name: str
+    version: str
+    summary: str | None
     requires_python: str | None
+    requires_dist: list[str]
 
 
 def check_wheel_name(filename: str, environment_name: str, semantic_version: str) -> None:
@@ -69,75 +80,120 @@ def version_key(text: str) -> str:
 
 
 def read_wheel(path: Path, filename: str) -> WheelFacts:
-    """Check the structure of the wheel at `path`, uploaded as `filename`, and return what it says of itself.
+    """Check the wheel at `path`, uploaded as `filename`, to its last byte, and return what it says of itself.
 
     Raises:
-        Malformed: it is not a zip, names files outside itself or twice, unpacks to too much, or its METADATA and RECORD
-            are missing or contradict the file name or the contents.
+        Malformed: it is not a plain zip, names files outside itself or twice, unpacks to too much, its METADATA
+            contradicts the file name, or its RECORD the contents.
     """
+    _parsed_name(filename)
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _read_archive(archive, filename)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise Malformed(f"the wheel {filename!r} is not a readable zip file: {error}") from None
+        with path.open("rb") as file:
+            return _read_archive(StrictZip(file), filename)
+    except Malformed as error:
+        raise Malformed(f"the wheel {filename!r} {error.detail}") from None
 
 
-def _read_archive(archive: zipfile.ZipFile, filename: str) -> WheelFacts:
-    names = [info.filename for info in archive.infolist()]
-    if len(names) > _MAX_MEMBERS or sum(info.file_size for info in archive.infolist()) > _MAX_UNPACKED_BYTES:
-        raise Malformed(f"the wheel {filename!r} unpacks to more than this hub takes")
-    if len(set(names)) != len(names):
-        raise Malformed(f"the wheel {filename!r} has the same file twice")
-    for name in names:
-        _check_member_name(name, filename)
-    folder = _dist_info(names, filename)
-    facts = _read_metadata(_read_member(archive, f"{folder}/METADATA", filename), filename)
-    recorded = _recorded_names(_read_member(archive, f"{folder}/RECORD", filename))
-    unsigned = {f"{folder}/RECORD.jws", f"{folder}/RECORD.p7s"}
-    present = {name for name in names if not name.endswith("/")} - unsigned
-    if missing := sorted(present ^ (recorded - unsigned)):
-        raise Malformed(f"the RECORD of {filename!r} does not match its contents: {', '.join(missing[:3])}")
+def _parsed_name(filename: str) -> tuple[str, Version]:
+    try:
+        name, version, _, _ = parse_wheel_filename(filename)
+    except InvalidWheelFilename as error:
+        raise Malformed(f"{filename!r} is not the file name of a wheel: {error}") from None
+    return str(name), version
+
+
+def _read_archive(archive: StrictZip, filename: str) -> WheelFacts:
+    folder = _dist_info(archive, filename)
+    facts = _read_metadata(archive.read(f"{folder}/METADATA", _MAX_METADATA_BYTES), filename)
+    _check_wheel_version(archive.read(f"{folder}/WHEEL", _MAX_METADATA_BYTES))
+    _check_record(archive, folder)
     return facts
 
 
-def _dist_info(names: list[str], filename: str) -> str:
-    name, version, _, _ = parse_wheel_filename(filename)
-    folders = {name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info")}
+def _dist_info(archive: StrictZip, filename: str) -> str:
+    name, version = _parsed_name(filename)
+    folders = {member.split("/")[0] for member in archive.members if member.split("/")[0].endswith(".dist-info")}
     if len(folders) != 1:
-        raise Malformed(f"the wheel {filename!r} needs exactly one .dist-info folder, it has {len(folders)}")
+        raise Malformed(f"needs exactly one .dist-info folder, it has {len(folders)}")
     folder = folders.pop()
     stem, _, spelled = folder.removesuffix(".dist-info").partition("-")
     if canonicalize_name(stem) != name or parse_version(spelled or "?") != version:
-        raise Malformed(f"the folder {folder!r} does not belong to the wheel {filename!r}")
+        raise Malformed(f"has the folder {folder!r}, which does not belong to it")
     return folder
 
 
-def _read_member(archive: zipfile.ZipFile, member: str, filename: str) -> bytes:
-    try:
-        info = archive.getinfo(member)
-    except KeyError:
-        raise Malformed(f"the wheel {filename!r} has no {member}") from None
-    if info.file_size > _MAX_METADATA_BYTES:
-        raise Malformed(f"the file {member} of the wheel {filename!r} is too large")
-    return archive.read(info)
-
-
 def _read_metadata(data: bytes, filename: str) -> WheelFacts:
-    name, version, _, _ = parse_wheel_filename(filename)
-    headers = BytesHeaderParser().parsebytes(data)
-    said_name, said_version = str(headers.get("Name", "")), str(headers.get("Version", ""))
+    name, version = _parsed_name(filename)
+    headers: RawMetadata = parse_email(data)[0]
+    said_name, said_version = headers.get("name", ""), headers.get("version", "")
     if canonicalize_name(said_name) != name or not said_version or parse_version(said_version) != version:
         raise Malformed(
-            f"the METADATA of {filename!r} names {said_name or 'nothing'} {said_version or '(no version)'}, "
-            f"not {name} {version}"
+            f"has a METADATA that names {said_name or 'nothing'} {said_version or '(no version)'}, not {name} {version}"
         )
-    requires_python = headers.get("Requires-Python")
-    return WheelFacts(data, str(requires_python)[:200] if requires_python else None)
+    if not headers.get("metadata_version"):
+        raise Malformed("has a METADATA without Metadata-Version, which installers need")
+    requires_python = headers.get("requires_python")
+    if requires_python is not None:
+        _check_requires_python(requires_python)
+    return WheelFacts(
+        metadata=data,
+        name=said_name,
+        version=said_version,
+        summary=headers.get("summary"),
+        requires_python=requires_python or None,
+        requires_dist=headers.get("requires_dist", []),
+    )
 
 
-def _recorded_names(data: bytes) -> set[str]:
-    lines = data.decode("utf-8", errors="replace").splitlines()
-    return {row[0] for row in reader(lines) if row}
+def _check_requires_python(text: str) -> None:
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier:
+        raise Malformed(f"has the Requires-Python {text!r}, which installers cannot read") from None
+    if len(text) > _MAX_REQUIRES_PYTHON:
+        raise Malformed(f"has a Requires-Python of more than {_MAX_REQUIRES_PYTHON} characters")
+
+
+def _check_wheel_version(data: bytes) -> None:
+    said = str(HeaderParser().parsestr(data.decode("utf-8", errors="replace")).get("Wheel-Version", ""))
+    if said.split(".")[0] != "1":
+        raise Malformed(f"is of the wheel version {said or '(none)'!r}; installers know 1")
+
+
+def _check_record(archive: StrictZip, folder: str) -> None:
+    """Check that RECORD names every file once, with the hash and the size that it has."""
+    record = f"{folder}/RECORD"
+    unsigned = {record, f"{folder}/RECORD.jws", f"{folder}/RECORD.p7s"}
+    rows = _record_rows(archive.read(record, _MAX_METADATA_BYTES))
+    if differing := sorted((archive.members.keys() - unsigned) ^ (rows.keys() - unsigned)):
+        raise Malformed(f"has a RECORD that does not match its contents: {', '.join(differing[:3])}")
+    for name, member in archive.members.items():
+        if name in unsigned:
+            continue
+        algorithm, _, expected = rows[name][0].partition("=")
+        if algorithm not in _RECORD_HASHES:
+            raise Malformed(f"has a RECORD without a sha256 of {name}")
+        digest, size = hashlib.new(algorithm), 0
+        for chunk in archive.chunks(member):
+            digest.update(chunk)
+            size += len(chunk)
+        found = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+        if found != expected.rstrip("=") or rows[name][1] not in ("", str(size)):
+            raise Malformed(f"has a RECORD that does not match its contents: {name} has another hash or size")
+
+
+def _record_rows(data: bytes) -> dict[str, tuple[str, str]]:
+    rows: dict[str, tuple[str, str]] = {}
+    try:
+        for row in csv.reader(io.StringIO(data.decode("utf-8"), newline=""), strict=True):
+            if not row:
+                continue
+            if row[0] in rows:
+                raise Malformed(f"has a RECORD that lists {row[0]!r} twice")
+            rows[row[0]] = (row[1] if len(row) > 1 else "", row[2] if len(row) > 2 else "")
+    except (csv.Error, UnicodeDecodeError):
+        raise Malformed("has a RECORD that cannot be read") from None
+    return rows
 
 
 def check_source_archive(path: Path, filename: str) -> None:
@@ -152,15 +208,11 @@ def check_source_archive(path: Path, filename: str) -> None:
             for count, member in enumerate(archive, start=1):
                 unpacked += member.size
                 if unpacked > _MAX_UNPACKED_BYTES or count > _MAX_MEMBERS:
-                    raise Malformed(f"the archive {filename!r} unpacks to more than this hub takes")
+                    raise Malformed("unpacks to more than this hub takes")
                 if not (member.isfile() or member.isdir()):
-                    raise Malformed(f"the archive {filename!r} holds {member.name!r}, which is no plain file")
-                _check_member_name(member.name, filename)
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+                    raise Malformed(f"holds {member.name!r}, which is no plain file")
+                check_member_name(member.name)
+    except Malformed as error:
+        raise Malformed(f"the archive {filename!r} {error.detail}") from None
+    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError) as error:
         raise Malformed(f"{filename!r} is not a readable tar.gz archive: {error}") from None
-
-
-def _check_member_name(name: str, filename: str) -> None:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
-        raise Malformed(f"{filename!r} names a file outside itself: {name!r}")

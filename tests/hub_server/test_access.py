@@ -22,6 +22,7 @@ EXPECTED: dict[Right, tuple[int | None, ...]] = {
     Right.ANYONE: PAST,
     Right.VISITOR: PAST,
     Right.INDEX: PAST,
+    Right.UPLOADER: (401, 403, None, 403),
     Right.USER: (401, None, None, None),
     Right.ADMIN: (401, 403, 403, None),
     Right.READER: (404, 404, None, 404),

@@ -1,0 +1,89 @@
+"""The upload that twine and `uv publish` speak: one form with one wheel, which publishes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect
+
+from hub_server.access import Caller
+from hub_server.accounts.tables import User
+from hub_server.blobs import BlobWriter
+from hub_server.errors import Malformed
+from hub_server.registry import publishing
+from hub_server.registry.multipart import FormReader
+from hub_server.registry.wheels import read_wheel
+from hub_server.services import HubServices, Services
+from prime_cli.hub.models import FileName
+
+router = APIRouter(tags=["index"])
+
+_FILE_FIELD = "content"
+_FEED_BYTES = 1024**2
+_file_name = TypeAdapter[str](FileName)
+
+
+@router.post("/index/{owner}/legacy/")
+async def legacy_upload(owner: str, user: Caller, request: Request, services: HubServices) -> dict[str, Any]:
+    """Publish the wheel of the form; an environment that is new is public, as with a push."""
+    with services.blobs.writer() as writer:
+        form = FormReader(
+            request.headers.get("content-type", ""), _FILE_FIELD, writer, services.settings.max_upload_bytes
+        )
+        await _receive(request, form)
+        filename = _check_form(form, writer)
+        return await run_in_threadpool(_publish, services, user, filename, writer)
+
+
+async def _receive(request: Request, form: FormReader) -> None:
+    gathered = bytearray()
+    try:
+        async for chunk in request.stream():
+            gathered += chunk
+            if len(gathered) >= _FEED_BYTES:
+                await run_in_threadpool(form.feed, bytes(gathered))
+                gathered.clear()
+    except ClientDisconnect:
+        raise Malformed("the upload broke off") from None
+    await run_in_threadpool(form.feed, bytes(gathered))
+
+
+def _check_form(form: FormReader, writer: BlobWriter) -> str:
+    """Return the wheel's file name when the form says what it must, and the bytes are those that it names."""
+    if not form.is_complete:
+        raise Malformed("the form ends too early; upload again")
+    action = form.fields.get(":action", "file_upload")
+    if action != "file_upload":
+        raise Malformed(f"the action {action!r} is not one of this hub; it takes file_upload")
+    if form.filename is None or not writer.size:
+        raise Malformed(f"the form has no file in its field {_FILE_FIELD!r}")
+    if form.fields.get("filetype", "bdist_wheel") != "bdist_wheel" or not form.filename.endswith(".whl"):
+        raise Malformed(
+            f"{form.filename!r} is not a wheel, and this hub takes only wheels this way; "
+            "source archives come with `prime env upload`"
+        )
+    if form.fields.get("attestations"):
+        raise Malformed("this hub keeps no attestations; upload without them")
+    try:
+        filename = _file_name.validate_python(form.filename)
+    except ValidationError:
+        raise Malformed(f"{form.filename!r} is not a file name that this hub takes") from None
+    announced = form.fields.get("sha256_digest", "").lower()
+    if announced and announced != writer.sha256:
+        raise Malformed(f"{filename} arrived with sha256 {writer.sha256}, announced was {announced}; upload again")
+    return filename
+
+
+def _publish(services: Services, user: User, filename: str, writer: BlobWriter) -> dict[str, Any]:
+    """Check and publish in an order in which only the last step, one transaction, makes anything visible."""
+    facts = read_wheel(writer.flushed(), filename)
+    writer.keep()
+    metadata_sha256 = services.blobs.put(facts.metadata)
+    wheel = publishing.CheckedWheel(filename, writer.sha256, writer.size, facts, metadata_sha256)
+    with services.database.write() as session:
+        release, is_new = publishing.publish_alone(session, user, wheel, max_bytes=services.settings.max_upload_bytes)
+        words = "is published" if is_new else "is published already, with these very bytes"
+        return {"success": True, "message": f"{release.environment.name} {release.semantic_version} {words}"}

@@ -1,0 +1,203 @@
+"""Publishing by the form that twine and `uv publish` send: by hand, and with the real tools, public and private."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from running_hub import Push, RunningHub, answer, make_wheel, sha256
+
+NewUser = Callable[[], tuple[str, str]]
+
+
+def send(
+    hub: RunningHub, owner: str, key: str | None, filename: str, data: bytes, fields: dict[str, str] | None = None
+) -> httpx.Response:
+    """Send the form as the tools do, with the key as the password."""
+    form = {":action": "file_upload", "protocol_version": "1", "filetype": "bdist_wheel", **(fields or {})}
+    return httpx.post(
+        f"{hub.url}/index/{owner}/legacy/", data=form, files={"content": (filename, data)}, timeout=30,
+        auth=("__token__", key) if key else None, trust_env=False,
+    )  # fmt: skip
+
+
+def test_a_form_publishes_a_wheel_by_the_rules_of_a_push(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    about = (
+        "Metadata-Version: 2.1\nName: by-form\nVersion: 0.1.0\nSummary: Sorts words\nRequires-Python: >=3.9\n"
+        "Requires-Dist: six\n"
+    )
+    filename, data = make_wheel("by-form", "0.1.0", metadata=about)
+    assert answer(send(hub, slug, key, filename, data, {"sha256_digest": sha256(data)}))["success"]
+    with hub.client() as nobody:
+        details = answer(nobody.get(f"/environmentshub/{slug}/by-form/@latest"))["data"]
+    assert details["metadata"]["description"] == "Sorts words"
+    assert details["metadata"]["dependencies"] == ["six"]
+    assert (details["requires_python"], details["package_url"]) == (">=3.9", None)
+    assert httpx.get(details["wheel_url"], trust_env=False).content == data
+    again = answer(send(hub, slug, key, filename, data))
+    assert "already" in again["message"]
+    other = send(hub, slug, key, filename, make_wheel("by-form", "0.1.0", code="VALUE = 2\n")[1])
+    assert other.status_code == 409
+    assert "already exists, and a published version never changes" in other.json()["detail"]
+    assert httpx.get(details["wheel_url"], trust_env=False).content == data
+
+
+def test_a_pushed_version_takes_its_own_wheel_again_by_form_and_no_other(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    with hub.client(key) as client:
+        push = Push(client, "both-ways", "0.1.0", visibility="PRIVATE")
+        assert push.run().is_success
+        before = answer(client.get(f"/environmentshub/{slug}/both-ways/versions"))
+        assert send(hub, slug, key, push.filename, push.wheel).is_success
+        assert answer(client.get(f"/environmentshub/{slug}/both-ways/versions")) == before
+        filename, data = make_wheel("both-ways", "0.2.0")
+        assert send(hub, slug, key, filename, data).is_success
+        assert httpx.get(f"{hub.url}/index/{slug}/simple/both-ways/", trust_env=False).status_code == 404
+        assert answer(client.get(f"/environmentshub/{slug}/both-ways/@latest"))["data"]["visibility"] == "PRIVATE"
+
+
+def test_what_cannot_be_published_by_form_says_why_and_leaves_nothing(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    filename, data = make_wheel("refused", "0.1.0")
+    url = f"{hub.url}/index/{slug}/legacy/"
+    auth = ("__token__", key)
+    broken = b'--x\r\nContent-Disposition: form-data; name="content"; filename="a.whl"\r\n\r\nPK'
+    cases = {
+        "announced was": send(hub, slug, key, filename, data, {"sha256_digest": "0" * 64}),
+        "not a wheel": send(hub, slug, key, "refused-0.1.0.tar.gz", data),
+        "takes only wheels": send(hub, slug, key, filename, data, {"filetype": "sdist"}),
+        "not one of this hub": send(hub, slug, key, filename, data, {":action": "submit"}),
+        "no attestations": send(hub, slug, key, filename, data, {"attestations": "[{}]"}),
+        "not a file name": send(hub, slug, key, "a b-0.1.0-py3-none-any.whl", data),
+        "not the file name of a wheel": send(hub, slug, key, "refused.whl", data),
+        "does not belong": send(hub, slug, key, "other-0.1.0-py3-none-any.whl", data),
+        "not a readable zip": send(hub, slug, key, filename, b"no zip"),
+        "no file": send(hub, slug, key, filename, b""),
+        "multipart/form-data": httpx.post(url, json={}, auth=auth, trust_env=False),
+        "ends too early": httpx.post(
+            url, content=broken, headers={"Content-Type": "multipart/form-data; boundary=x"}, auth=auth, trust_env=False
+        ),
+        "cannot be read": httpx.post(
+            url, content=b"??", headers={"Content-Type": "multipart/form-data; boundary=x"}, auth=auth, trust_env=False
+        ),
+    }
+    for words, response in cases.items():
+        assert response.status_code == 400, (words, response.text)
+        assert words in response.json()["detail"]
+    with hub.client(key) as client:
+        assert answer(client.get("/environmentshub/", params={"mine_only": True}))["total_count"] == 0
+    assert not list((hub.data_dir / "blobs" / "incoming").iterdir())
+    assert not (hub.data_dir / "blobs" / "sha256" / sha256(data)[:2] / sha256(data)).exists()
+
+
+def test_only_the_owner_publishes_and_only_with_a_key(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    stranger, stranger_key = new_user()
+    filename, data = make_wheel("mine", "0.1.0")
+    with hub.client(key) as client:
+        assert Push(client, "other", "0.1.0", visibility="PRIVATE").run().is_success
+        index = answer(client.get(f"/environmentshub/{slug}/other/@latest"))["data"]["install_index_url"]
+    token = httpx.URL(index).password
+    assert send(hub, slug, token, filename, data).status_code == 401
+    assert send(hub, slug, None, filename, data).status_code == 401
+    refused = send(hub, slug, stranger_key, filename, data)
+    assert refused.status_code == 403
+    assert refused.json()["detail"] == f"you are {stranger!r} and cannot publish as {slug!r}"
+    assert send(hub, slug, key, filename, data).is_success
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of an environment of its own with twine and uv."""
+    folder = tmp_path_factory.mktemp("tools") / "venv"
+    venv.create(folder, with_pip=False)
+    command = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
+    done = subprocess.run([*command, "twine", "uv"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"twine and uv cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+    return folder / "bin"
+
+
+def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a tool without the settings of whoever runs the tests."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_", "TWINE_"))}
+    return subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=120, check=False,
+        env={**kept, "UV_NO_CONFIG": "1", "PIP_CONFIG_FILE": os.devnull, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", ["twine", "uv"])
+def test_the_tool_publishes_repeats_and_is_told_of_other_bytes(
+    hub: RunningHub, new_user: NewUser, tools: Path, tmp_path: Path, tool: str
+) -> None:
+    slug, key = new_user()
+    url = f"{hub.url}/index/{slug}/legacy/"
+
+    def publish(wheel: Path, key: str = key) -> subprocess.CompletedProcess[str]:
+        if tool == "uv":
+            return run(tools / "uv", "publish", "--publish-url", url, "--token", key, "--no-cache", wheel)
+        options = ["--non-interactive", "--disable-progress-bar", "--verbose", "--repository-url", url]
+        return run(tools / "twine", "upload", *options, "-u", "__token__", "-p", key, wheel)
+
+    filename, data = make_wheel(f"sent-by-{tool}", "0.1.0")
+    wheel = tmp_path / filename
+    wheel.write_bytes(data)
+    for _ in range(2):
+        done = publish(wheel)
+        assert done.returncode == 0, done.stdout + done.stderr
+    with hub.client() as nobody:
+        assert answer(nobody.get(f"/environmentshub/{slug}/sent-by-{tool}/@latest"))["data"]["wheel_sha256"] == sha256(
+            data
+        )
+    wheel.write_bytes(make_wheel(f"sent-by-{tool}", "0.1.0", code="VALUE = 2\n")[1])
+    refused = publish(wheel)
+    assert refused.returncode != 0
+    said = "".join((refused.stdout + refused.stderr).split())
+    assert "409" in said
+    assert "neverchanges" in said, refused.stdout + refused.stderr
+    wrong_key = publish(wheel, "prime_wrong")
+    assert wrong_key.returncode != 0
+    assert key not in refused.stdout + refused.stderr
+
+
+@pytest.mark.parametrize("visibility", ["PUBLIC", "PRIVATE"])
+def test_uv_installs_by_key_and_by_token(
+    hub: RunningHub, new_user: NewUser, tools: Path, tmp_path: Path, visibility: str
+) -> None:
+    slug, key = new_user()
+    name = f"uv-installs-{visibility.lower()}"
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    with hub.client(key) as client:
+        for version in ("0.1.0", "0.2.0", "0.3.0"):
+            assert Push(client, name, version, code=f"VALUE = {version!r}\n", visibility=visibility).run().is_success
+        answer(client.put(f"/environmentshub/{slug}/{name}/@0.3.0/yank", json={"reason": "always rewards one"}))
+        by_token = answer(client.get(f"/environmentshub/{slug}/{name}/@latest"))["data"]["install_index_url"]
+    plain = f"{hub.url}/index/{slug}/simple/"
+    by_key = plain.replace("http://", f"http://__token__:{key}@")
+
+    def install(requirement: str, index: str) -> subprocess.CompletedProcess[str]:
+        options = ["--python", python, "--default-index", index, "--no-cache", "--reinstall"]
+        return run(tools / "uv", "pip", "install", *options, requirement)
+
+    def installed() -> str:
+        module = name.replace("-", "_")
+        return run(python, "-c", f"import {module}; print({module}.VALUE)").stdout.strip()
+
+    for requirement, index, version in (
+        (name, by_key, "0.2.0"), (f"{name}==0.1.0", by_token, "0.1.0"), (f"{name}==0.3.0", by_key, "0.3.0")
+    ):  # fmt: skip
+        done = install(requirement, index)
+        assert done.returncode == 0, done.stderr
+        assert installed() == version
+        assert key not in done.stderr
+    assert "always rewards one" in done.stderr
+    assert (install(name, plain).returncode == 0) is (visibility == "PUBLIC")
