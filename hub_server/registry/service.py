@@ -244,7 +244,10 @@ def _mentions(word: str) -> ColumnElement[bool]:
 
 
 def _nearest(session: Session, user: User | None, owner: str, name: str) -> str:
-    """Return words that offer the nearest names the user may see; the same name of another owner comes first."""
+    """Return words that offer the nearest names the user may see.
+
+    A misspelt name of this owner comes first, then the same name of another owner, then whatever is alike.
+    """
     rows = session.execute(
         select(User.slug, Environment.normalized_name)
         .join(Environment.owner)
@@ -253,11 +256,12 @@ def _nearest(session: Session, user: User | None, owner: str, name: str) -> str:
     ).all()
     wanted = str(canonicalize_name(name))
     whole_names = [f"{slug}/{known}" for slug, known in rows]
+    own = difflib.get_close_matches(wanted, [known for slug, known in rows if slug == owner], n=1)
     same = [whole for whole, (_, known) in zip(whole_names, rows, strict=True) if known == wanted]
     alike = difflib.get_close_matches(f"{owner}/{wanted}", whole_names, n=3)
     close_names = set(difflib.get_close_matches(wanted, {known for _, known in rows}, n=3))
     elsewhere = [whole for whole, (_, known) in zip(whole_names, rows, strict=True) if known in close_names]
-    offered = list(dict.fromkeys([*same, *alike, *elsewhere]))[:3]
+    offered = list(dict.fromkeys([*(f"{owner}/{known}" for known in own), *same, *alike, *elsewhere]))[:3]
     return f"; did you mean {' or '.join(offered)}?" if offered else ""
 
 
