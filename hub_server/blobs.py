@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
+
+GONE_SUFFIX = ".gone"
 
 
 class BlobStore:
@@ -23,6 +26,18 @@ class BlobStore:
         """Remove what an earlier process left half-written. Only at start, when nobody else writes here."""
         for path in self._incoming.iterdir():
             path.unlink()
+
+    def all(self) -> Iterator[Path]:
+        """Yield every blob; its name is its sha256."""
+        yield from (path for path in self._blobs.glob("??/*") if path.suffix == "")
+
+    def gone(self) -> list[Path]:
+        """Return what a collection moved aside and did not come to remove."""
+        return list(self._blobs.glob(f"??/*{GONE_SUFFIX}"))
+
+    def incoming(self) -> list[Path]:
+        """Return the uploads under way, and those that were cut off by the end of a server."""
+        return list(self._incoming.iterdir())
 
     def path(self, sha256: str) -> Path:
         """Return where the blob lies, or would lie."""

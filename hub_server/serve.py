@@ -63,7 +63,7 @@ def serve(
         data_dir = data_dir.expanduser().absolute()
         try:
             settings = open_settings(data_dir, database_url)
-            stack.enter_context(_only_server_of(data_dir))
+            stack.enter_context(only_server_of(data_dir))
         except OSError as error:
             raise NotServing(f"cannot use the data folder {data_dir}: {error.strerror}") from None
         database = Database(settings.database_url)
@@ -168,7 +168,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def _only_server_of(data_dir: Path) -> Iterator[None]:
+def only_server_of(data_dir: Path) -> Iterator[None]:
     """Hold the data folder's lock; the kernel gives it back however this process ends."""
     with (data_dir / "lock").open("a") as lock:
         try:

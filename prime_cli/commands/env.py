@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from prime_cli.commands import env_hub, env_install
+from prime_cli.commands import env_hub, env_install, env_yank
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -100,3 +100,4 @@ def build(
 
 env_hub.register(app)
 env_install.register(app)
+env_yank.register(app)

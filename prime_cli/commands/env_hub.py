@@ -147,6 +147,7 @@ def info(
         "environment": f"{details.owner}/{details.name}",
         "version": details.version,
         "latest_version": (details.raw.get("latest_version") or {}).get("semantic_version"),
+        "yanked": _yanked(details.raw),
         "visibility": details.visibility,
         "description": details.description,
         "published": details.raw.get("created_at"),
@@ -174,8 +175,10 @@ def versions(name: HubName, full_hashes: Annotated[bool, typer.Option("--full-ha
         out.print_json({"versions": rows})
         return
     length = None if full_hashes else 8
-    cells = [(row.get("version"), row.get("created_at"), str(row.get("sha256") or "")[:length]) for row in rows]
-    out.print_table(("version", "published", "content hash"), cells)
+    cells = [
+        (row.get("version"), row.get("created_at"), str(row.get("sha256") or "")[:length], _yanked(row)) for row in rows
+    ]
+    out.print_table(("version", "published", "content hash", "yanked"), cells)
 
 
 def pull(
@@ -198,6 +201,12 @@ def pull(
         {"environment": pulled.environment, "version": pulled.version, "path": str(pulled.path)},
         f"{pulled.environment} {pulled.version} written to {pulled.path}",
     )
+
+
+def _yanked(row: dict[str, Any]) -> str:
+    """Return words for a version that was taken back, nothing for others."""
+    reason = row.get("yanked_reason")
+    return (f"yes: {reason}" if reason else "yes") if row.get("yanked") else ""
 
 
 def _versions() -> typer.Typer:

@@ -81,6 +81,36 @@ def status(data_dir: DataDir = None) -> None:
     print_result(shown, f"The hub of {folder} runs at {facts['url']} (version {version}, pid {facts['pid']}).")
 
 
+@app.command("gc")
+def collect_garbage(
+    data_dir: DataDir = None,
+    grace_hours: Annotated[
+        float, typer.Option("--grace-hours", min=0, help="Keep what is younger than this; under 2 the hub must be off.")
+    ] = 24.0,
+    database_url: Annotated[
+        str, typer.Option(metavar="URL", help="Another database than SQLite in the data folder.")
+    ] = "",
+) -> None:
+    """Remove what nothing refers to: uploads that were cut off, and the bytes of deleted versions.
+
+    JSON output (--output json): {drafts, blobs, bytes_freed, unfinished_uploads, blobs_kept}
+    """
+    from dataclasses import asdict
+    from datetime import timedelta
+
+    from prime_cli.core.output import print_result
+
+    _server()
+    from hub_server.garbage import collect_garbage as collect
+
+    done = collect(_data_dir(data_dir), database_url or None, timedelta(hours=grace_hours))
+    print_result(
+        asdict(done),
+        f"Removed {done.blobs} blobs ({done.bytes_freed} bytes), {done.drafts} drafts and "
+        f"{done.unfinished_uploads} unfinished uploads; {done.blobs_kept} blobs stay.",
+    )
+
+
 @app.command("add-user")
 def add_user(
     slug: Annotated[str, typer.Argument(metavar="SLUG", help="3 to 30 of a-z, 0-9 and dashes.")],
