@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+
+from prime_cli.core.command_groups import CommandGroup
 
 
-class RunByDefault(TyperGroup):
+class RunByDefault(CommandGroup):
     """Takes `prime eval ENVIRONMENT -m MODEL` as `prime eval run ENVIRONMENT -m MODEL`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from prime_cli.core.command_groups import CommandGroup
+
 if TYPE_CHECKING:
     from types import ModuleType
 
     from hub_server.serve import Serving
 
 app = typer.Typer(
+    cls=CommandGroup,
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,

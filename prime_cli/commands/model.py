@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
+from prime_cli.core.command_groups import CommandGroup
+
 app = typer.Typer(
+    cls=CommandGroup,
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
