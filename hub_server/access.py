@@ -153,7 +153,7 @@ def _api_caller(request: Request, services: Services) -> User | None:
         return None
     user = user_of_key(services.database, token)
     if user is None:
-        raise NotAuthenticated("this API key is wrong or was revoked; run `prime login`")
+        raise NotAuthenticated("this API key is wrong or was revoked")
     return user
 
 

@@ -73,7 +73,7 @@ def _print_version(value: bool) -> None:
 
 
 @app.callback(
-    epilog="These options work anywhere on the line. Use --plain in scripts and for agents. "
+    epilog="--plain, --output and --context work anywhere on the line. Use --plain in scripts and for agents. "
     "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
 )
 def root(
@@ -115,10 +115,27 @@ def hoist_global_options(arguments: Sequence[str]) -> list[str]:
     return hoisted + rest
 
 
+def _show_usage_error(error: typer.TyperException) -> None:
+    """Show what typer found wrong with the command line as every other error is shown, with the help to look at."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(error.format_message(), err=True)
+        return
+    from prime_cli.core.output import print_error
+
+    command = context.command_path if context is not None else "prime"
+    print_error(BadInput(error.format_message(), hint=f"see `{command} --help`"))
+
+
 def main() -> None:
     """Run the tool on `sys.argv` and exit with 0, 1, 2 or 130."""
     try:
-        app(hoist_global_options(sys.argv[1:]), prog_name="prime")
+        sys.exit(app(hoist_global_options(sys.argv[1:]), prog_name="prime", standalone_mode=False))
+    except typer.Abort:
+        sys.exit(1)
+    except typer.TyperException as error:
+        _show_usage_error(error)
+        sys.exit(error.exit_code)
     except PrimeError as error:
         from prime_cli.core.output import print_error
 

@@ -254,11 +254,11 @@ def _taken(environment: Environment, taken: Release) -> Conflict:
     if taken.deleted_at is not None:
         return Conflict(
             f"version {version} of {name} (content hash {taken.content_hash[:8]}) already exists as a deleted one, and "
-            "is never given again; raise the version and push again"
+            "is never given again"
         )
     return Conflict(
         f"version {version} of {name} with content hash {taken.content_hash[:8]} already exists, and a published "
-        "version never changes; raise the version (`--auto-bump`) and push again"
+        "version never changes: raise the version"
     )
 
 

@@ -258,10 +258,9 @@ def _nearest(session: Session, user: User | None, owner: str, name: str) -> str:
     whole_names = [f"{slug}/{known}" for slug, known in rows]
     own = difflib.get_close_matches(wanted, [known for slug, known in rows if slug == owner], n=1)
     same = [whole for whole, (_, known) in zip(whole_names, rows, strict=True) if known == wanted]
-    alike = difflib.get_close_matches(f"{owner}/{wanted}", whole_names, n=3)
     close_names = set(difflib.get_close_matches(wanted, {known for _, known in rows}, n=3))
     elsewhere = [whole for whole, (_, known) in zip(whole_names, rows, strict=True) if known in close_names]
-    offered = list(dict.fromkeys([*(f"{owner}/{known}" for known in own), *same, *alike, *elsewhere]))[:3]
+    offered = list(dict.fromkeys([*(f"{owner}/{known}" for known in own), *same, *elsewhere]))[:3]
     return f"; did you mean {' or '.join(offered)}?" if offered else ""
 
 

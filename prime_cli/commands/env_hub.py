@@ -77,7 +77,7 @@ def upload(
             "already_published": published.already,
         },
         f"{full_name} {published.version} {'is already published' if published.already else 'published'}\n"
-        f"{published.url}\nprime env install {full_name}",
+        f"page:    {published.url}\ninstall: prime env install {full_name}",
     )
 
 
@@ -176,7 +176,8 @@ def versions(name: HubName, full_hashes: Annotated[bool, typer.Option("--full-ha
         return
     length = None if full_hashes else 8
     cells = [
-        (row.get("version"), row.get("created_at"), str(row.get("sha256") or "")[:length], _yanked(row)) for row in rows
+        (row.get("version"), _moment(row.get("created_at")), str(row.get("sha256") or "")[:length], _yanked(row))
+        for row in rows
     ]
     out.print_table(("version", "published", "content hash", "yanked"), cells)
 
@@ -280,5 +281,15 @@ def _print_facts(facts: dict[str, Any]) -> None:
         return
     for key, value in facts.items():
         if value:
-            text = ", ".join(value) if isinstance(value, list) else value
+            text = ", ".join(value) if isinstance(value, list) else _moment(value) if key == "published" else value
             typer.echo(f"{key.replace('_', ' '):<18} {text}")
+
+
+def _moment(text: Any) -> str:
+    """Return an ISO time as people write it, in local time to the minute; anything else as it is."""
+    from datetime import datetime
+
+    try:
+        return f"{datetime.fromisoformat(str(text)).astimezone():%Y-%m-%d %H:%M}"
+    except ValueError:
+        return str(text or "")

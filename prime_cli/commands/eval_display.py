@@ -70,6 +70,9 @@ def print_evaluations(directories: Sequence[EvalDirectory]) -> None:
     if out.mode().json:
         out.print_json({"evaluations": [{"path": str(d.path), **m} for d, m in rows], "total": len(rows)})
         return
+    if not rows:
+        out.note("no evaluation here yet; run one with `prime eval run ENV -m MODEL`")
+        return
     columns = ["environment", "model", "reward", "rollouts", "errors", "date", "path"]
     out.print_table(columns, [_cells(directory, metadata) for directory, metadata in rows])
 

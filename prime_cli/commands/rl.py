@@ -47,7 +47,7 @@ def run(
     console = out.stderr_console()
     display = (LiveDisplay if out.is_interactive() else PlainDisplay)(console, settings.max_steps)
     try:
-        summary = run_training(settings, display.observe)
+        summary = run_training(settings, display.observe, display.note)
     finally:
         display.close()
     out.print_result(

@@ -39,9 +39,10 @@ def run(
     from prime_cli.core import output as out
     from prime_cli.core.config_file import load_config
     from prime_cli.sft.config import SFTConfig
-    from prime_cli.sft.run import run_sft
 
     settings = load_config(config, SFTConfig)
+    from prime_cli.sft.run import run_sft  # brings torch, which a file that cannot be read need not wait for
+
     if seed is not None:
         settings = settings.model_copy(update={"seed": seed})
     interactive = out.is_interactive()

@@ -12,6 +12,7 @@ import re
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 
 def describe(distribution: importlib.metadata.Distribution, name: str) -> dict[str, Any] | None:
@@ -23,11 +24,13 @@ def describe(distribution: importlib.metadata.Distribution, name: str) -> dict[s
     source = next((file for file in (f"{module}.py", f"{module}/__init__.py") if file in files), None)
     pyproject = next((file for file in (f"{module}/pyproject.toml", "pyproject.toml") if file in files), None)
     if source is not None:
-        text = Path(str(distribution.locate_file(source))).read_text(encoding="utf-8", errors="replace")
+        path = Path(str(distribution.locate_file(source)))
     elif editable:
-        text = "load_environment"
+        folder = Path(unquote(urlsplit(direct_url["url"]).path))
+        path = next((p for p in (folder / f"{module}.py", folder / module / "__init__.py") if p.is_file()), folder)
     else:
         return None
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     return {
         "name": name,
         "version": distribution.version,

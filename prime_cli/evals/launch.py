@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
+from prime_cli.environments.target import EnvironmentTarget, find_target
 from prime_cli.evals.endpoints import ChosenModel, ModelChoice, choose_model, opened_model
 from prime_cli.evals.record import Observer
 from prime_cli.evals.run import run_evaluation
 from prime_cli.evals.settings import EvalSettings
 from prime_cli.evals.store import EvalDirectory, new_eval_directory, outputs_root, remove_if_empty
 from prime_cli.evals.summary import EvalSummary
-from prime_cli.evals.target import EvalTarget, find_target
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,10 @@ def launch_evaluation(
         root = outputs_root(target.identity.module, request.output_dir)
         directory = new_eval_directory(root, target.identity.name, chosen.label)
     try:
+        if chosen.folder is not None:
+            note(f"serving {chosen.folder}")
         with opened_model(chosen, log_path=directory.path / "logs" / "inference.log") as endpoints:
+            note(f"loading the environment {target.identity}")
             return asyncio.run(
                 run_evaluation(
                     settings, endpoints, directory, observe, python=target.python, search_path=target.search_path
@@ -71,7 +74,9 @@ def launch_evaluation(
         raise
 
 
-def _settings(request: EvalRequest, target: EvalTarget, chosen: ChosenModel, saved: Mapping[str, Any]) -> EvalSettings:
+def _settings(
+    request: EvalRequest, target: EnvironmentTarget, chosen: ChosenModel, saved: Mapping[str, Any]
+) -> EvalSettings:
     defaults: dict[str, Any] = {
         "num_examples": target.defaults.num_examples,
         "rollouts_per_example": target.defaults.rollouts_per_example,

@@ -61,6 +61,10 @@ class PlainDisplay:
                 self._last_status = status
                 self._console.print(f"[{time.monotonic() - self._started:5.1f} s] {status}", markup=False)
 
+    def note(self, text: str) -> None:
+        """Print a remark."""
+        self._console.print(text, markup=False)
+
     def close(self) -> None:
         """Nothing is left open."""
 
@@ -79,6 +83,10 @@ class LiveDisplay:
         """Draw what is known now."""
         self._records.update(run)
         self._live.update(self._panel(run), refresh=True)
+
+    def note(self, text: str) -> None:
+        """Print a remark above the panel."""
+        self._live.console.print(text, markup=False)
 
     def close(self) -> None:
         """Leave the last state of the panel on the terminal."""
@@ -141,7 +149,8 @@ def statuses(run: RunDirectory) -> list[tuple[str, str, float]]:
 
 def step_line(record: dict[str, Any], max_steps: int) -> str:
     """Return one step as a line of log."""
-    errors = f"  errors {record['errors']}" if record["errors"] else ""
+    kinds = ", ".join(key.removeprefix("error/") for key in record if key.startswith("error/"))
+    errors = f"  errors {record['errors']} ({kinds})" if record["errors"] else ""
     return (
         f"step {record['step']}/{max_steps}  reward {record['reward/mean']:.3f}  "
         f"staleness {record['off_policy/mean']:.1f}  mismatch {record['mismatch_kl/mean']:.1e}  "

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from typing import Any
 from prime_cli.core.errors import ProcessDied
 from prime_cli.core.files import write_json_atomically
 from prime_cli.core.processes import describe_exit, end_process_groups, tail
-from prime_cli.environments.resolve import parse_environment_id
+from prime_cli.environments.target import find_target
 from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.inference.serving import server_command, start_server, url_in
@@ -53,20 +54,18 @@ class RunSummary:
     seconds: float
 
 
+class GaveUp(ProcessDied):
+    """A process of the run stopped with a reason of its own."""
+
+
 @dataclass
 class _Child:
     name: str
     process: subprocess.Popen[bytes]
 
 
-def default_run_name(config: RLConfig) -> str:
-    """Return `<environment>--<model>--<8 hex digits>`."""
-    environment = parse_environment_id(config.env[0].id).name
-    return f"{environment}--{config.model.resolve().name}--{secrets.token_hex(4)}"
-
-
-def run_training(config: RLConfig, observe: Observer) -> RunSummary:
-    """Run the whole training and return how it went.
+def run_training(config: RLConfig, observe: Observer, note: Callable[[str], None]) -> RunSummary:
+    """Run the whole training and return how it went; `note` hears what is going on before the processes start.
 
     Raises:
         NotAModel: the configured model is not a model folder.
@@ -76,15 +75,22 @@ def run_training(config: RLConfig, observe: Observer) -> RunSummary:
     """
     check_model_folder(config.model)
     engine = chosen_engine(config.inference)
+    target = find_target(config.env[0].id, note)
     resolved = config.model_copy(update={"model": config.model.resolve()})
-    run = create_run_directory(
-        config.output_dir, config.name or default_run_name(config), resolved.model_dump(mode="json")
-    )
+    name = config.name or f"{target.identity.name}--{resolved.model.name}--{secrets.token_hex(4)}"
+    run = create_run_directory(config.output_dir, name, resolved.model_dump(mode="json"))
+    note(f"run: {run.path}" + (f" ({name} is taken)" if run.path.name != name else ""))
     started = time.monotonic()
     children: list[_Child] = []
     with _terminate_as_interrupt():
         try:
             _run_children(resolved, run, engine, children, observe)
+        except (GaveUp, KeyboardInterrupt):
+            end_process_groups([child.process for child in children], grace_s=_GRACE_S)
+            if not run.metrics.exists():
+                # No step was taken and the reason is told: nobody looks for this folder, and its name is wanted again.
+                shutil.rmtree(run.path)
+            raise
         finally:
             end_process_groups([child.process for child in children], grace_s=_GRACE_S)
     summary = _summary(run, time.monotonic() - started)
@@ -169,7 +175,7 @@ def _died(run: RunDirectory, child: _Child, code: int) -> ProcessDied:
     own = run.read_failure(child.name)
     if own is not None:
         message, hint = own
-        return ProcessDied(f"the {child.name} gave up: {message}", hint=hint or f"its log is {run.log(child.name)}")
+        return GaveUp(f"the {child.name} gave up: {message}", hint)
     lines = tail(run.log(child.name))
     shown = "\n".join(f"  {line}" for line in lines) or "  (it wrote nothing)"
     return ProcessDied(

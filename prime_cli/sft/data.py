@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from prime_cli.core.errors import ConfigError
-from prime_cli.environments.resolve import parse_environment_id
 from prime_cli.environments.runtime import EnvironmentSpec, EnvironmentWorkers
-from prime_cli.environments.workspace import search_path_of, workspace_python
+from prime_cli.environments.target import EnvironmentTarget, find_target
 from prime_cli.rl.transport import Sample
 from prime_cli.sft.config import DataConfig
 
 Messages = list[dict[str, Any]]
 
 
-def load_conversations(data: DataConfig, *, log_directory: Path) -> list[Messages]:
+def load_conversations(
+    data: DataConfig, *, log_directory: Path, note: Callable[[str], None] = lambda text: None
+) -> list[Messages]:
     """Return the conversations of the configured source, each ending with an assistant's message.
 
     Raises:
@@ -29,7 +30,7 @@ def load_conversations(data: DataConfig, *, log_directory: Path) -> list[Message
     if data.path is not None:
         return _read_file(data.path)
     assert data.env is not None, "the configuration holds one source"
-    rows = asyncio.run(_environment_rows(data.env, data.args, log_directory))
+    rows = asyncio.run(_environment_rows(find_target(data.env, note), data.args, log_directory))
     conversations = [conversation_of_example(row) for row in rows]
     known = [conversation for conversation in conversations if conversation is not None]
     if not known:
@@ -48,13 +49,14 @@ def conversation_of_example(row: Mapping[str, Any]) -> Messages | None:
     return [*_messages(row["prompt"], "user"), {"role": "assistant", "content": answer}]
 
 
-async def _environment_rows(name: str, args: dict[str, Any], log_directory: Path) -> list[dict[str, Any]]:
-    name = parse_environment_id(name).name
+async def _environment_rows(
+    target: EnvironmentTarget, args: dict[str, Any], log_directory: Path
+) -> list[dict[str, Any]]:
     workers = EnvironmentWorkers(
-        EnvironmentSpec(name, args),
-        python=workspace_python(),
+        EnvironmentSpec(target.identity.name, args),
+        python=target.python,
         log_directory=log_directory,
-        search_path=search_path_of(name),
+        search_path=target.search_path,
     )
     try:
         await workers.start()

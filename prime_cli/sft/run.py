@@ -45,6 +45,7 @@ def run_sft(config: SFTConfig, observe: Observer, say: Callable[[str], None]) ->
     check_model_folder(config.model)
     name = config.name or f"{config.model.resolve().name}-sft"
     run = create_run_directory(config.output_dir, name, config.model_dump(mode="json"), folders=SFT_FOLDERS)
+    say(f"run: {run.path}" + (f" ({name} is taken)" if run.path.name != name else ""))
     try:
         return _train(config, run, observe, say)
     except BaseException:
@@ -82,7 +83,7 @@ def _prepare(
 ) -> tuple[list[Sample], list[Sample], Learner, object]:
     """Return the samples to train on, those to validate on, the learner and the tokenizer."""
     say("reading the demonstrations")
-    conversations = load_conversations(config.data, log_directory=run.path / "logs")
+    conversations = load_conversations(config.data, log_directory=run.path / "logs", note=say)
     held_out = config.data.num_validation
     if len(conversations) <= held_out:
         raise ConfigError(

@@ -153,3 +153,4 @@ def test_an_environment_that_does_not_load_ends_the_run_with_its_own_words(works
     assert "the data set is missing" in stderr
     assert 'reverse_text.py", line 1' in stderr
     assert "asyncio" not in stderr
+    assert not training.directory.exists(), "the name is wanted again for the mended environment"

@@ -84,6 +84,8 @@ def rollout_metrics(groups: Sequence[FinishedGroup], samples: Sequence[Sample]) 
         "turns/mean": statistics.fmean([len(r["trajectory"]) for r in clean]) if clean else 0.0,
         "completion_tokens/mean": statistics.fmean([_completion_tokens(r) for r in clean]) if clean else 0.0,
     }
+    kinds = Counter(_kind_of(rollout["error"]) for rollout in rollouts if rollout.get("error"))
+    values |= {f"error/{kind}": count for kind, count in kinds.items()}
     for name in sorted({name for rollout in clean for name in (rollout.get("metrics") or {})}):
         column = [float(rollout["metrics"].get(name) or 0.0) for rollout in clean]
         values[f"metrics/{name}"] = statistics.fmean(column)
@@ -107,6 +109,10 @@ def describe_error(error: Any) -> str:
 def stored_rollout(rollout: Mapping[str, Any], group: FinishedGroup) -> dict[str, Any]:
     """Return the part of a rollout that is kept on disk: everything but the token columns."""
     return {key: value for key, value in rollout.items() if key != "trajectory"} | {"policy_version": group.version}
+
+
+def _kind_of(error: Any) -> str:
+    return str(error.get("error") or "Error") if isinstance(error, Mapping) else type(error).__name__
 
 
 def _is_finite(reward: Any) -> bool:

@@ -14,7 +14,6 @@ from typing import Any
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.core.processes import die_with_parent
-from prime_cli.environments.resolve import parse_environment_id
 from prime_cli.environments.runtime import (
     EnvironmentFailed,
     EnvironmentSpec,
@@ -22,7 +21,7 @@ from prime_cli.environments.runtime import (
     EnvironmentWorkers,
     ModelEndpoint,
 )
-from prime_cli.environments.workspace import search_path_of, workspace_python
+from prime_cli.environments.target import locate_target
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.orchestrator.examples import shuffled_forever
 from prime_cli.rl.orchestrator.groups import failed_rollouts
@@ -42,13 +41,13 @@ async def orchestrate(run: RunDirectory, config: RLConfig, address: InferenceAdd
     """
     environment = config.env[0]
     run.set_status("orchestrator", f"loading the environment {environment.id}")
-    name = parse_environment_id(environment.id).name
+    target = locate_target(environment.id)
     workers = EnvironmentWorkers(
-        EnvironmentSpec(name, environment.args, environment.name),
-        python=workspace_python(),
+        EnvironmentSpec(target.identity.name, environment.args, environment.name),
+        python=target.python,
         num_workers=config.orchestrator.env_workers,
         log_directory=run.path / "logs",
-        search_path=search_path_of(name),
+        search_path=target.search_path,
     )
     admin = InferenceAdmin(address)
     watcher = PolicyWatcher(run, admin)

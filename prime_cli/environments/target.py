@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prime_cli.core.errors import PrimeError
@@ -22,7 +22,7 @@ _PROBE = (
 
 
 @dataclass(frozen=True)
-class EvalTarget:
+class EnvironmentTarget:
     """An environment that can be imported by `python`, given `search_path`."""
 
     identity: EnvironmentId
@@ -31,7 +31,24 @@ class EvalTarget:
     defaults: EvalDefaults
 
 
-def find_target(text: str, note: Callable[[str], None]) -> EvalTarget:
+def locate_target(text: str) -> EnvironmentTarget:
+    """Say where the environment `text` is, or will be once it is installed: nothing is installed or imported.
+
+    Raises:
+        BadInput: the text is no name of an environment.
+    """
+    python = workspace_python()
+    folder = Path(text).expanduser()
+    if text.startswith((".", "/", "~")) or (folder / "pyproject.toml").is_file():
+        identity = EnvironmentId(None, read_project(folder).name, None)
+        return EnvironmentTarget(identity, python, (folder.resolve(),), eval_defaults(identity))
+    identity = parse_environment_id(text)
+    # With an owner it is the hub's copy that is asked for, whatever lies in the workspace.
+    search_path = () if identity.owner else tuple(search_path_of(identity.name))
+    return EnvironmentTarget(identity, python, search_path, eval_defaults(identity))
+
+
+def find_target(text: str, note: Callable[[str], None]) -> EnvironmentTarget:
     """Find the environment `text`: a folder, a name of the workspace or of the interpreter, or owner/name[@version].
 
     One with an owner is installed from its hub first, unless it is there.
@@ -40,18 +57,12 @@ def find_target(text: str, note: Callable[[str], None]) -> EvalTarget:
         BadInput: the text is no name of an environment.
         PrimeError: there is no such environment; offers the nearest names.
     """
-    python = workspace_python()
-    folder = Path(text).expanduser()
-    if text.startswith((".", "/", "~")) or (folder / "pyproject.toml").is_file():
-        identity = EnvironmentId(None, read_project(folder).name, None)
-        return EvalTarget(identity, python, (folder.resolve(),), eval_defaults(identity))
-    identity = parse_environment_id(text)
-    # With an owner it is the hub's copy that is asked for, whatever lies in the workspace.
-    search_path = () if identity.owner else tuple(search_path_of(identity.name))
-    ensure_installed(identity, note)
-    if not _can_be_imported(python, identity.module, search_path):
-        raise _unknown_environment(identity, python)
-    return EvalTarget(identity, python, search_path, eval_defaults(identity))
+    located = locate_target(text)
+    ensure_installed(located.identity, note)
+    if not _can_be_imported(located.python, located.identity.module, located.search_path):
+        raise _unknown_environment(located.identity, located.python)
+    # What was just installed may bring defaults of its own.
+    return replace(located, defaults=eval_defaults(located.identity))
 
 
 def _can_be_imported(python: Path, module: str, search_path: tuple[Path, ...]) -> bool:
