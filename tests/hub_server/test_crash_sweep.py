@@ -86,19 +86,29 @@ def hubs(tmp_path: Path) -> Iterator[Hubs]:
         [sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(SCRIPT.parent.parent)},
     )  # fmt: skip
-    yield Hubs(launcher, tmp_path / "data")
+    hubs = Hubs(launcher, tmp_path / "data")
+    yield hubs
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(hubs.pid, signal.SIGKILL)
     assert launcher.stdin is not None
     launcher.stdin.close()
     launcher.wait(timeout=20)
 
 
-def upload(hubs: Hubs, version: str) -> bool:
-    """Push one version of one environment, then one of another by form; False when the hub did not live to the end."""
-    code = f"VALUE = {version!r}\n"
-    filename, data = make_wheel("by-form", version, code=code)
+VERSION = "0.1.0"
+WAYS = ("by-push", "by-form")
+
+
+def upload(hubs: Hubs, number: int) -> bool:
+    """Publish one new environment by a push and one by a form; False when the hub did not live to the end.
+
+    Each number has environments of its own, so that every upload executes the same lines.
+    """
+    code = f"VALUE = {number}\n"
+    filename, data = make_wheel(f"by-form-{number}", VERSION, code=code)
     try:
         with hubs.client() as client:
-            pushed = Push(client, "by-push", version, code=code).run()
+            pushed = Push(client, f"by-push-{number}", VERSION, code=code).run()
         assert pushed.is_success, pushed.text
         sent = httpx.post(
             f"{hubs.url}/index/{slug_of(hubs)}/legacy/", data={":action": "file_upload"},
@@ -115,68 +125,58 @@ def slug_of(hubs: Hubs) -> str:
         return str(client.get("/user/whoami").json()["data"]["slug"])
 
 
-def check_all_or_nothing(hubs: Hubs, name: str, version: str) -> bool:
-    """Check that a version is wholly there or not there at all, in every view; return which."""
-    slug, files = slug_of(hubs), {}
+def check_all_or_nothing(hubs: Hubs, way: str, number: int) -> set[str]:
+    """Check that a version is wholly there or not there at all, in every view; return the hashes of its files."""
+    slug, name, files = slug_of(hubs), f"{way}-{number}", []
     with hubs.client() as client:
-        details = client.get(f"/environmentshub/{slug}/{name}/@{version}")
+        details = client.get(f"/environmentshub/{slug}/{name}/@{VERSION}")
         page = client.get(f"{hubs.url}/index/{slug}/simple/{name}/", headers={"Accept": "application/*"})
         if page.is_success:
-            files = {file["filename"].split("-")[1]: file for file in page.json()["files"]}
-        assert details.is_success == (version in files)
+            files = page.json()["files"]
+        assert details.is_success == bool(files)
         if not details.is_success:
             assert details.status_code == 404
-            return False
-        wheel = client.get(page.url.join(files[version]["url"])).content
-        expected = make_wheel(name, version, code=f"VALUE = {version!r}\n")[1]
-        assert wheel == expected
-        assert sha256(wheel) == files[version]["hashes"]["sha256"]
-        metadata = client.get(page.url.join(files[version]["url"] + ".metadata"))
-        assert sha256(metadata.content) == files[version]["core-metadata"]["sha256"]
-        if name == "by-push":
-            assert client.get(details.json()["data"]["package_url"]).is_success
-    return True
-
-
-def named_blobs(hubs: Hubs, versions: list[str]) -> set[str]:
-    """Return the hashes of all files of these versions."""
-    slug, names = slug_of(hubs), set()
-    with hubs.client() as client:
-        for name in ("by-push", "by-form"):
-            page = client.get(f"{hubs.url}/index/{slug}/simple/{name}/", headers={"Accept": "application/*"}).json()
-            assert sorted(page["versions"]) == sorted(versions)
-            for file in page["files"]:
-                names |= {file["hashes"]["sha256"], file["core-metadata"]["sha256"]}
-        for row in client.get(f"/environmentshub/{slug}/by-push/versions").json()["data"]["versions"]:
-            names |= {file["sha256"] for file in row["files"]}
-    return names
+            return set()
+        (file,) = files
+        wheel = client.get(page.url.join(file["url"])).content
+        assert wheel == make_wheel(name, VERSION, code=f"VALUE = {number}\n")[1]
+        assert sha256(wheel) == file["hashes"]["sha256"]
+        metadata = client.get(page.url.join(file["url"] + ".metadata"))
+        assert sha256(metadata.content) == file["core-metadata"]["sha256"]
+        hashes = {sha256(wheel), sha256(metadata.content)}
+        if way == "by-push":
+            source = client.get(details.json()["data"]["package_url"])
+            assert sha256(source.content) == details.json()["data"]["package_sha256"]
+            hashes.add(sha256(source.content))
+    return hashes
 
 
 def sweep(hubs: Hubs, points: int) -> None:
-    """Kill a hub at `points` points spread over an upload; check, retry and go on with the next version each time."""
+    """Kill a hub at `points` points spread over an upload; check and retry each time."""
     hubs.start()
-    assert upload(hubs, "0.0.0")  # makes both environments, so that all later uploads execute the same lines
+    assert upload(hubs, points)  # what is executed only once in the life of a hub is behind us
     hubs.arm(NEVER)
-    assert upload(hubs, "0.0.1")
+    assert upload(hubs, points + 1)
     lines = hubs.end()
     assert lines is not None
     assert lines > points, "there are fewer lines than points"
-    versions, found = ["0.0.0", "0.0.1"], []
+    found = []
     hubs.start()
     for number in range(points):
-        version = f"0.1.{number}"
         hubs.arm(1 + number * lines // points)
-        survived = upload(hubs, version)
+        survived = upload(hubs, number)
         killed = hubs.end() is None
         assert killed or survived
         if number % 2:  # a retry has to succeed on what the crash left behind, and without it
             collect_garbage(hubs.data_dir, None, timedelta(0))
         hubs.start()
-        found += [check_all_or_nothing(hubs, name, version) for name in ("by-push", "by-form")]
-        assert upload(hubs, version), "the retry of a cut-off upload succeeds"
-        versions.append(version)
+        found += [bool(check_all_or_nothing(hubs, way, number)) for way in WAYS]
+        assert upload(hubs, number), "the retry of a cut-off upload succeeds"
     assert {True, False} <= set(found), "the points lie on both sides of the moment of publishing"
-    expected = named_blobs(hubs, versions)
+    expected = {
+        name for number in range(points + 2) for way in WAYS for name in check_all_or_nothing(hubs, way, number)
+    }
+    assert len(expected) >= 4 * (points + 2)
     hubs.end()
     collect_garbage(hubs.data_dir, None, timedelta(0))
     assert {path.name for path in (hubs.data_dir / "blobs" / "sha256").glob("*/*")} == expected
