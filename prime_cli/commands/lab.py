@@ -56,7 +56,7 @@ def setup(
         out.note(escape(f"kept as it was: {', '.join(workspace.kept)}"))
     out.print_result(
         {"path": str(path.resolve()), "written": workspace.written, "kept": workspace.kept},
-        escape(f"workspace ready in {path.resolve()} ({len(workspace.written)} files written)\nnext:\n{next_lines}"),
+        f"workspace ready in {path.resolve()} ({len(workspace.written)} files written)\nnext:\n{next_lines}",
     )
 
 

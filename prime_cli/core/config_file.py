@@ -34,6 +34,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"no such file: {path}", hint="give the path of a TOML file") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder", hint="give the path of a TOML file") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a text file", hint="TOML is UTF-8 text") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 

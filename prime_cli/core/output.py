@@ -73,11 +73,11 @@ def print_json(data: Any) -> None:
 
 
 def print_result(data: dict[str, Any], text: str) -> None:
-    """Write a result: `data` under `--output json`, else `text` (rich markup allowed)."""
+    """Write a result: `data` under `--output json`, else `text` as it is."""
     if _mode.json:
         print_json(data)
     else:
-        stdout_console().print(text)
+        stdout_console().print(text, markup=False)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:

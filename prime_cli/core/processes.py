@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_PARENT_VARIABLE = "PRIME_PARENT_PID"
+
+
+def child_environment(**variables: str) -> dict[str, str]:
+    """Return the environment for a child that calls `die_with_parent`: this process's own, its pid, and `variables`."""
+    return os.environ | {_PARENT_VARIABLE: str(os.getpid())} | variables
 
 
 def die_with_parent() -> None:
     """Ask the kernel to end this process when its parent dies, however that happens. Linux only; elsewhere a no-op."""
     if sys.platform != "linux":
         return
-    parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent or parent == 1:
+    # A parent that died before the call above is not noticed by the kernel; who it was stands in the environment.
+    expected = os.environ.get(_PARENT_VARIABLE)
+    if expected is not None and os.getppid() != int(expected):
         sys.exit("the parent process is gone")
+
+
+@contextlib.contextmanager
+def terminate_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM stop what runs inside as Ctrl-C does, so that it is wound up and nothing is left behind."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous: Any = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def tail(path: Path, lines: int = 15) -> list[str]:

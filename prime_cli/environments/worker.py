@@ -156,11 +156,13 @@ def _with_message(output: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count(dataset: Callable[[], Any]) -> int:
-    # An environment may have only one of the two sets; the library raises when the other is asked for.
+    # An environment may have only one of the two sets; of the other the library says that it "is not set".
     try:
         return len(dataset())
-    except (ValueError, AttributeError, TypeError):
-        return 0
+    except ValueError as error:
+        if "not set" in str(error):
+            return 0
+        raise
 
 
 def _version_of(distribution: str) -> str | None:

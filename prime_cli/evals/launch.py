@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
+from prime_cli.core.processes import terminate_as_interrupt
 from prime_cli.environments.target import EnvironmentTarget, find_target
 from prime_cli.evals.endpoints import ChosenModel, ModelChoice, choose_model, opened_model
 from prime_cli.evals.record import Observer
@@ -61,11 +62,12 @@ def launch_evaluation(
             note(f"serving {chosen.folder}")
         with opened_model(chosen, log_path=directory.path / "logs" / "inference.log") as endpoints:
             note(f"loading the environment {target.identity}")
-            return asyncio.run(
-                run_evaluation(
-                    settings, endpoints, directory, observe, python=target.python, search_path=target.search_path
+            with terminate_as_interrupt():
+                return asyncio.run(
+                    run_evaluation(
+                        settings, endpoints, directory, observe, python=target.python, search_path=target.search_path
+                    )
                 )
-            )
     except (KeyboardInterrupt, PrimeError) as reason:
         if request.resume is None:
             remove_if_empty(directory)

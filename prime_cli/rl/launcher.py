@@ -6,35 +6,35 @@ and its last lines of log. All children lead their own process groups and die wi
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from prime_cli.core.errors import ProcessDied
 from prime_cli.core.files import write_json_atomically
-from prime_cli.core.processes import describe_exit, end_process_groups, tail
+from prime_cli.core.processes import (
+    child_environment,
+    describe_exit,
+    end_process_groups,
+    tail,
+    terminate_as_interrupt,
+)
 from prime_cli.environments.target import find_target
 from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.inference.serving import server_command, start_server, url_in
 from prime_cli.rl.inference.vllm import answers, chosen_engine, free_port, vllm_command
-from prime_cli.rl.orchestrator.policy import InferenceAddress
+from prime_cli.rl.orchestrator.policy import INFERENCE_VARIABLE, InferenceAddress
 from prime_cli.rl.run_directory import RunDirectory, create_run_directory, read_metrics
 
 _POLL_S = 0.1
 _GRACE_S = 5.0
-_INFERENCE_VARIABLE = "PRIME_RUN_INFERENCE"
 _POLICY = "policy"
 PROCESSES = ("inference", "trainer", "orchestrator")
 
@@ -82,7 +82,7 @@ def run_training(config: RLConfig, observe: Observer, note: Callable[[str], None
     note(f"run: {run.path}" + (f" ({name} is taken)" if run.path.name != name else ""))
     started = time.monotonic()
     children: list[_Child] = []
-    with _terminate_as_interrupt():
+    with terminate_as_interrupt():
         try:
             _run_children(resolved, run, engine, children, observe)
         except (GaveUp, KeyboardInterrupt):
@@ -90,9 +90,12 @@ def run_training(config: RLConfig, observe: Observer, note: Callable[[str], None
             if not run.metrics.exists():
                 # No step was taken and the reason is told: nobody looks for this folder, and its name is wanted again.
                 shutil.rmtree(run.path)
+            else:
+                note(f"stopped; what there is lies in {run.path}")
             raise
         finally:
             end_process_groups([child.process for child in children], grace_s=_GRACE_S)
+    run.drop_traffic()
     summary = _summary(run, time.monotonic() - started)
     write_json_atomically(run.summary, {**asdict(summary), "path": str(summary.path), "weights": str(summary.weights)})
     return summary
@@ -107,7 +110,7 @@ def _run_children(config: RLConfig, run: RunDirectory, engine: str, children: li
     url = _wait_for_server(config, run, children, find_url, observe)
     run.set_status("inference", "serving")
     address = InferenceAddress(base_url=f"{url}/v1", model=_POLICY, admin_url=url, admin_token=token)
-    variables = {_INFERENCE_VARIABLE: json.dumps(asdict(address))}
+    variables = {INFERENCE_VARIABLE: json.dumps(asdict(address))}
     children.append(_start(run, "orchestrator", "prime_cli.rl.orchestrator.process", variables))
     unfinished = {"trainer", "orchestrator"}
     while unfinished:
@@ -158,7 +161,7 @@ def _wait_for_server(
 
 
 def _start(run: RunDirectory, name: str, module: str, variables: dict[str, str]) -> _Child:
-    environment = os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"} | variables
+    environment = child_environment(PYTHONUNBUFFERED="1", OMP_NUM_THREADS="1", **variables)
     with run.log(name).open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", module, str(run.path)],
@@ -182,20 +185,6 @@ def _died(run: RunDirectory, child: _Child, code: int) -> ProcessDied:
         f"the {child.name} process died ({describe_exit(code)}); its last lines of log:\n{shown}",
         hint=f"the whole log is {run.log(child.name)}",
     )
-
-
-@contextlib.contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM stop the run as Ctrl-C does, so that nothing is left behind."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    previous: Any = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _summary(run: RunDirectory, seconds: float) -> RunSummary:

@@ -13,10 +13,13 @@ summary.json           written last: how the run ended
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.core.files import directory_written_aside, write_json_atomically
+from prime_cli.core.files import write_json_atomically
 
 _STEP = re.compile(r"^step_(\d+)$")
 
@@ -84,6 +87,11 @@ class RunDirectory:
             if old < version:
                 shutil.rmtree(self.broadcast(old), ignore_errors=True)
 
+    def drop_traffic(self) -> None:
+        """Remove what only travelled between the processes; called when the run is over."""
+        for folder in ("batches", "broadcasts"):
+            shutil.rmtree(self.path / folder, ignore_errors=True)
+
     def append_metrics(self, step: int, source: str, values: dict[str, float | int]) -> None:
         """Append one record; a single write per line, so that two processes may append at once."""
         record = {"step": step, "source": source, "time": time.time(), **values}
@@ -135,18 +143,25 @@ def create_run_directory(
 ) -> RunDirectory:
     """Create the folder of a new run with its configuration in it; an existing run of that name gets a number behind.
 
-    The folder appears whole: its configuration is in it when its name does.
+    The folder appears whole, and a name goes to one run only, also when two are started at once.
     """
-    final = parent / name
-    number = 2
-    while final.exists():
-        final = parent / f"{name}-{number}"
-        number += 1
-    with directory_written_aside(final) as aside:
-        write_json_atomically(aside / "config.json", config)
-        for folder in folders:
-            (aside / folder).mkdir()
-    return RunDirectory(final)
+    parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=parent))
+    aside.chmod(0o755)
+    write_json_atomically(aside / "config.json", config)
+    for folder in folders:
+        (aside / folder).mkdir()
+    for number in itertools.count(1):
+        final = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            os.rename(aside, final)  # fails on a folder that holds anything, and a run's folder always does
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                shutil.rmtree(aside)
+                raise
+            continue
+        return RunDirectory(final)
+    raise AssertionError("counting does not end")
 
 
 def read_metrics(path: Path, *, after_byte: int = 0) -> tuple[list[dict[str, Any]], int]:

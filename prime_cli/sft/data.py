@@ -66,14 +66,16 @@ async def _environment_rows(
 
 
 def _read_file(path: Path) -> list[Messages]:
+    conversations = []
     try:
-        lines = path.read_text().splitlines()
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    conversations.append(_conversation_of_line(line, f"{path}:{number}"))
     except FileNotFoundError:
         raise ConfigError(f"no such data file: {path}", hint="data.path names a JSONL file") from None
-    conversations = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            conversations.append(_conversation_of_line(line, f"{path}:{number}"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}", hint="data.path names a JSONL file, in UTF-8") from None
     if not conversations:
         raise ConfigError(f"{path} holds no demonstrations")
     return conversations

@@ -24,6 +24,7 @@ from prime_cli.rl.inference.sampling import SamplingParameters, sample
 from prime_cli.rl.inference.slot_cache import SlotCache, Write
 
 _IDLE_WAIT_S = 0.5
+_PREFILL_TOKENS = 8192  # prompts of one prefill, padding included; more wait for the next step
 
 
 @dataclass
@@ -87,6 +88,7 @@ class SlotEngine:
         self._cache = SlotCache(model.config.num_hidden_layers, num_slots, context_length)
         self._running: list[_Request] = []
         self._waiting: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._held_back: _Request | None = None
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._shared_generator = torch.Generator(device=self._device).manual_seed(seed)
         self._paused = False
@@ -222,7 +224,8 @@ class SlotEngine:
             self._failure = error
         finally:
             reason = self._failure or RuntimeError("the engine was stopped")
-            for request in self._running:
+            held_back = [self._held_back] if self._held_back is not None else []
+            for request in [*self._running, *held_back]:
                 request.on_done(reason)
             while not self._waiting.empty():
                 request_or_wake = self._waiting.get()
@@ -236,22 +239,36 @@ class SlotEngine:
     def _admit(self) -> bool:
         """Take in waiting requests while slots are free. Returns whether there is anything to decode."""
         new: list[_Request] = []
+        longest = 0
         while len(self._running) + len(new) < self.num_slots:
             idle = not self._running and not new
             try:
-                request = self._waiting.get(timeout=_IDLE_WAIT_S) if idle else self._waiting.get_nowait()
+                request = self._next_waiting(idle)
             except queue.Empty:
                 break
             if request is None:
                 if idle:
                     return False
                 continue
-            if not request.cancelled.is_set():
-                new.append(request)
+            if request.cancelled.is_set():
+                request.on_done(request.completion)
+                continue
+            longest = max(longest, len(request.completion.prompt_ids))
+            if new and longest * (len(new) + 1) > _PREFILL_TOKENS:
+                self._held_back = request
+                break
+            new.append(request)
         if new:
             self._prefill(new)
         self.statistics.running, self.statistics.waiting = len(self._running), self._waiting.qsize()
         return bool(self._running)
+
+    def _next_waiting(self, idle: bool) -> _Request | None:
+        """Return the next request, or None for a mere wake-up; an idle engine waits a while for it."""
+        if self._held_back is not None:
+            request, self._held_back = self._held_back, None
+            return request
+        return self._waiting.get(timeout=_IDLE_WAIT_S) if idle else self._waiting.get_nowait()
 
     def _prefill(self, new: list[_Request]) -> None:
         """Compute the prompts of `new` in one padded batch, each distinct prompt once, and sample a first token."""
@@ -272,9 +289,12 @@ class SlotEngine:
         positions_BQ = torch.arange(longest).expand(len(unique), longest)
         # Padding lies behind the prompt: its keys are overwritten by the first completion tokens before being seen.
         mask_BQL = torch.ones((longest, longest), dtype=torch.bool).tril().expand(len(unique), 1, longest, longest)
-        logits_BQV = self._forward(ids_BQ, positions_BQ, mask_BQL, list(slot_of.values()), longest)
         last_B = torch.tensor([len(prompt) - 1 for prompt in unique])
-        logits_BV = logits_BQV[torch.arange(len(unique)), last_B][rows]
+        # Only the columns in which a prompt ends go through the head: the logits of whole prompts would not fit.
+        columns, column_of_B = torch.unique(last_B, return_inverse=True)
+        slots = list(slot_of.values())
+        logits_BQV = self._forward(ids_BQ, positions_BQ, mask_BQL, slots, longest, columns)
+        logits_BV = logits_BQV[torch.arange(len(unique)), column_of_B][rows]
         for offset, request in enumerate(new):
             source = slot_of[tuple(request.completion.prompt_ids)]
             if source != first_slot + offset:
@@ -294,8 +314,15 @@ class SlotEngine:
         self._append_samples(logits_BQV[:, -1], 0)
 
     def _forward(
-        self, ids_BQ: torch.Tensor, positions_BQ: torch.Tensor, mask_BQL: torch.Tensor, slots: list[int], length: int
+        self,
+        ids_BQ: torch.Tensor,
+        positions_BQ: torch.Tensor,
+        mask_BQL: torch.Tensor,
+        slots: list[int],
+        length: int,
+        columns: torch.Tensor | None = None,
     ) -> torch.Tensor:
+        """Return logits [B, columns or Q, V]."""
         device = self._device
         write = Write(
             torch.tensor(slots, device=device),
@@ -310,6 +337,7 @@ class SlotEngine:
             position_ids=write.positions_BQ,
             past_key_values=self._cache,
             use_cache=True,
+            logits_to_keep=0 if columns is None else columns.to(device),
         )
         self.statistics.steps += 1
         logits: torch.Tensor = output.logits

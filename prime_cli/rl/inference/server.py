@@ -19,11 +19,12 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import psutil
 import torch
 import uvicorn
 from pydantic import ValidationError
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -34,8 +35,11 @@ from prime_cli.models.folder import load_causal_model, load_tokenizer
 from prime_cli.rl.inference.chat import ChatTokenizer
 from prime_cli.rl.inference.engine import Completion, SlotEngine
 from prime_cli.rl.inference.protocol import ChatRequest, chat_response, error_body
+from prime_cli.rl.inference.slot_cache import slots_that_fit
 
 ADMIN_TOKEN_VARIABLE = "PRIME_INFERENCE_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
+
+_DISCONNECT_CHECK_S = 1.0
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -94,16 +98,18 @@ class InferenceServer:
         except (ValidationError, ValueError) as error:
             return JSONResponse(error_body(_one_line(error)), status_code=400)
         try:
-            completion = await self._complete(prompt_ids, chat_request)
+            completion = await self._complete(prompt_ids, chat_request, request)
         except ValueError as error:
             return JSONResponse(error_body(str(error)), status_code=400)
+        except ClientDisconnect:
+            return Response(status_code=499)  # nobody reads it; the slot is free again
         except RuntimeError as error:
             return JSONResponse(error_body(str(error), "server_error"), status_code=503)
         text, tokens = self.tokenizer.decode(completion, with_tokens=bool(chat_request.logprobs))
         body = chat_response(chat_request, completion, model=self.model_name, text=text, tokens=tokens)
         return JSONResponse(body)
 
-    async def _complete(self, prompt_ids: list[int], request: ChatRequest) -> Completion:
+    async def _complete(self, prompt_ids: list[int], request: ChatRequest, http: Request) -> Completion:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion] = loop.create_future()
 
@@ -121,7 +127,11 @@ class InferenceServer:
 
         cancelled = self.engine.submit(prompt_ids, request.sampling(), on_done)
         try:
-            return await future
+            while not future.done():
+                await asyncio.wait({future}, timeout=_DISCONNECT_CHECK_S)
+                if not future.done() and await http.is_disconnected():
+                    raise ClientDisconnect
+            return future.result()
         finally:
             cancelled.set()
 
@@ -205,8 +215,18 @@ def serve(
     model = load_causal_model(folder, device=device, dtype="float32" if device == "cpu" else "bfloat16")
     tokenizer = ChatTokenizer(load_tokenizer(folder))
     context = min(int(getattr(model.config, "max_position_embeddings", 4096)), 4096)
+    room = slots_that_fit(
+        model.config,
+        context_length=context,
+        bytes_per_value=model.dtype.itemsize,
+        budget_bytes=_cache_budget_bytes(device),
+    )
     engine = SlotEngine(
-        model, eos_token_ids=tokenizer.eos_ids(model), num_slots=num_slots, context_length=context, seed=seed
+        model,
+        eos_token_ids=tokenizer.eos_ids(model),
+        num_slots=min(num_slots, room),
+        context_length=context,
+        seed=seed,
     )
     engine.start()
     server = InferenceServer(
@@ -215,6 +235,13 @@ def serve(
     url = f"http://{host}:{listener.getsockname()[1]}"
     config = uvicorn.Config(server.app(), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
     asyncio.run(_run_until_stopped(uvicorn.Server(config), listener, engine, url, ready_file))
+
+
+def _cache_budget_bytes(device: str) -> int:
+    """Return a quarter of the memory that is free: the rest is for the model, its activations and its neighbours."""
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0]) // 4
+    return int(psutil.virtual_memory().available) // 4
 
 
 async def _run_until_stopped(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prime_cli.core.errors import ProcessDied
-from prime_cli.core.processes import describe_exit, end_process_groups, tail
+from prime_cli.core.processes import child_environment, describe_exit, end_process_groups, tail
 from prime_cli.models.folder import check_model_folder
 
 _SERVER_MODULE = "prime_cli.rl.inference.server"
@@ -47,7 +46,7 @@ def start_server(
 ) -> subprocess.Popen[bytes]:
     """Start an inference server as the leader of its own process group, its output appended to `log_path`."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"PRIME_INFERENCE_ADMIN_TOKEN": admin_token, "PYTHONUNBUFFERED": "1"}
+    environment = child_environment(PRIME_INFERENCE_ADMIN_TOKEN=admin_token, PYTHONUNBUFFERED="1")
     with log_path.open("ab") as log:
         return subprocess.Popen(
             command,

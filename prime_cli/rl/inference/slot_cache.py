@@ -98,3 +98,14 @@ class SlotCache(Cache):
         """Copy the first `length` columns of one slot to another, in every layer."""
         for layer in self.layers:
             layer.copy_slot(source, target, length)
+
+
+def slots_that_fit(config: Any, *, context_length: int, bytes_per_value: int, budget_bytes: int) -> int:
+    """Return how many slots a cache of at most `budget_bytes` has room for; at least 1.
+
+    One slot holds keys and values of every layer and key-value head for `context_length` tokens.
+    """
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    slot_bytes: int = 2 * config.num_hidden_layers * heads * head_dim * context_length * bytes_per_value
+    return max(1, budget_bytes // slot_bytes)

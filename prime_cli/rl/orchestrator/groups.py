@@ -87,7 +87,7 @@ def rollout_metrics(groups: Sequence[FinishedGroup], samples: Sequence[Sample]) 
     kinds = Counter(_kind_of(rollout["error"]) for rollout in rollouts if rollout.get("error"))
     values |= {f"error/{kind}": count for kind, count in kinds.items()}
     for name in sorted({name for rollout in clean for name in (rollout.get("metrics") or {})}):
-        column = [float(rollout["metrics"].get(name) or 0.0) for rollout in clean]
+        column = [float((rollout.get("metrics") or {}).get(name) or 0.0) for rollout in clean]
         values[f"metrics/{name}"] = statistics.fmean(column)
     return values
 

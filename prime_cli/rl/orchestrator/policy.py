@@ -13,6 +13,9 @@ from prime_cli.rl.run_directory import RunDirectory
 _POLL_S = 0.01
 _ADMIN_TIMEOUT_S = 300.0
 
+INFERENCE_VARIABLE = "PRIME_RUN_INFERENCE"
+"""The environment variable in which the launcher tells the orchestrator the server's address, as JSON."""
+
 
 @dataclass(frozen=True)
 class InferenceAddress:

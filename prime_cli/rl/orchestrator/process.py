@@ -26,10 +26,9 @@ from prime_cli.rl.config import RLConfig
 from prime_cli.rl.orchestrator.examples import shuffled_forever
 from prime_cli.rl.orchestrator.groups import failed_rollouts
 from prime_cli.rl.orchestrator.loop import Orchestrator
-from prime_cli.rl.orchestrator.policy import InferenceAddress, InferenceAdmin, PolicyWatcher
+from prime_cli.rl.orchestrator.policy import INFERENCE_VARIABLE, InferenceAddress, InferenceAdmin, PolicyWatcher
 from prime_cli.rl.run_directory import RunDirectory
 
-INFERENCE_VARIABLE = "PRIME_RUN_INFERENCE"
 _STATE_COLUMNS = ("trajectory",)
 
 

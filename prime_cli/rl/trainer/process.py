@@ -92,8 +92,8 @@ class TrainerProcess:
         }
         with directory_written_aside(self._run.broadcast(version)) as aside:
             save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
-        # The orchestrator only ever loads the newest; the one before may be in the middle of being read.
-        self._run.drop_broadcasts_before(version - 2)
+        # The trainer may be this many versions ahead of the one that is being loaded at this moment.
+        self._run.drop_broadcasts_before(version - self._config.orchestrator.max_off_policy_steps - 1)
 
 
 def _metrics(report: StepReport, waited_s: float, trained_s: float, broadcast_s: float) -> dict[str, float | int]:

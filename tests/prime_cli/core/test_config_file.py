@@ -74,6 +74,12 @@ def test_text_that_is_no_toml_is_refused_with_the_place(tmp_path: Path) -> None:
     assert "line 1" in problem(tmp_path, "model = \n").message
 
 
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not a text file"):
+        load_config(tmp_path / "run.toml", RLConfig)
+
+
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         load_config(tmp_path / "none.toml", RLConfig)

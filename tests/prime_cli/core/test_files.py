@@ -58,6 +58,14 @@ def test_ending_a_process_ends_what_it_started(tmp_path: Path) -> None:
         assert not Path(f"/proc/{grandchild}").exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
+def test_a_child_whose_parent_is_gone_already_does_not_start() -> None:
+    code = "from prime_cli.core.processes import die_with_parent; die_with_parent()"
+    for parent, expected in ((os.getpid(), 0), (os.getpid() + 1, 1)):
+        environment = os.environ | {"PRIME_PARENT_PID": str(parent)}
+        assert subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True).returncode == expected
+
+
 def test_exits_are_described_in_words() -> None:
     assert describe_exit(3) == "exit code 3"
     assert describe_exit(-9) == "killed by SIGKILL"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from safetensors.torch import save_file
 from prime_cli.models.folder import load_causal_model
 from prime_cli.rl.inference.engine import Completion, SlotEngine
 from prime_cli.rl.inference.sampling import SamplingParameters, sample
+from prime_cli.rl.inference.slot_cache import slots_that_fit
 from prime_cli.rl.trainer.loss import token_logprobs
 
 
@@ -121,6 +123,24 @@ def test_prompts_that_cannot_be_served_are_refused(engine: SlotEngine) -> None:
 def test_a_completion_ends_at_the_end_of_the_context(engine: SlotEngine) -> None:
     (completion,) = complete(engine, [[4] * 60], SamplingParameters(max_tokens=50, ignore_eos=True))
     assert len(completion.token_ids) == 4
+
+
+def test_more_prompts_than_one_prefill_takes_are_served_in_several(
+    engine: SlotEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greedy = SamplingParameters(temperature=0, max_tokens=6, ignore_eos=True)
+    at_once = complete(engine, PROMPTS, greedy)
+    monkeypatch.setattr("prime_cli.rl.inference.engine._PREFILL_TOKENS", 12)
+    in_parts = complete(engine, PROMPTS, greedy)
+    assert [c.token_ids for c in in_parts] == [c.token_ids for c in at_once]
+
+
+def test_slots_are_as_many_as_the_memory_holds(tiny_model: Path) -> None:
+    config = load_causal_model(tiny_model).config
+    one = 2 * 2 * 2 * 32 * 1024 * 4  # keys and values, layers, heads, dimension, columns, bytes
+    fit = functools.partial(slots_that_fit, config, context_length=1024, bytes_per_value=4)
+    assert fit(budget_bytes=10 * one) == 10
+    assert fit(budget_bytes=one // 2) == 1
 
 
 def test_cuts_leave_only_the_likeliest_tokens() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -69,6 +70,16 @@ def test_a_request_that_cannot_be_served_is_refused_with_the_reason(
     response = httpx.post(f"{served.base_url}/chat/completions", json={"messages": MESSAGES, **body})
     assert response.status_code == 400
     assert says in response.json()["error"]["message"]
+
+
+def test_a_client_that_goes_away_frees_its_slot(served: ServedModel) -> None:
+    body = {"messages": MESSAGES, "max_tokens": 1000, "ignore_eos": True}
+    with pytest.raises(httpx.TimeoutException):
+        httpx.post(f"{served.base_url}/chat/completions", json=body, timeout=0.3)
+    deadline = time.monotonic() + 10
+    while httpx.get(f"{served.admin_url}/health").json()["running"]:
+        assert time.monotonic() < deadline, "the request still runs"
+        time.sleep(0.05)
 
 
 def test_admin_routes_are_closed_without_the_token(served: ServedModel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def test_a_second_run_of_the_same_name_gets_a_folder_of_its_own(tmp_path: Path) 
     second = create_run_directory(tmp_path, "run", {"seed": 2})
     assert first.path != second.path
     assert json.loads(first.config.read_text()) == {"seed": 1}
+
+
+def test_runs_of_one_name_that_start_at_once_never_share_a_folder(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        runs = list(pool.map(lambda i: create_run_directory(tmp_path, "run", {"number": i}), range(40)))
+    assert len({run.path for run in runs}) == 40
+    assert sorted(json.loads(run.config.read_text())["number"] for run in runs) == list(range(40))
+    assert len(list(tmp_path.iterdir())) == 40
 
 
 def test_broadcasts_are_found_by_version_and_old_ones_go(tmp_path: Path) -> None:

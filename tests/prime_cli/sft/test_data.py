@@ -36,6 +36,12 @@ def test_a_line_that_is_no_demonstration_is_named(tmp_path: Path, row: object) -
         read(tmp_path, {"prompt": "a", "completion": "b"}, row)
 
 
+def test_line_separators_inside_a_string_do_not_end_the_line(tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text(json.dumps({"prompt": "a\u2028b", "completion": "c"}, ensure_ascii=False))
+    ((user, _),) = load_conversations(DataConfig(path=tmp_path / "data.jsonl"), log_directory=tmp_path)
+    assert user["content"] == "a\u2028b"
+
+
 def test_a_missing_file_and_an_empty_one_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such data file"):
         load_conversations(DataConfig(path=tmp_path / "none"), log_directory=tmp_path)
