@@ -6,24 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from prime_cli.core.command_groups import CommandGroup
+from prime_cli.core.command_groups import new_group
 
-app = typer.Typer(
-    cls=CommandGroup,
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    help="Show and change settings and contexts.",
-)
+app = new_group("Show and change settings and contexts.")
 
 Url = Annotated[str, typer.Argument(metavar="URL")]
 Name = Annotated[str, typer.Argument(metavar="NAME")]
-
-
-@app.callback()
-def group() -> None:
-    """Show and change settings and contexts."""
 
 
 @app.command()

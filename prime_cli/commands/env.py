@@ -8,16 +8,9 @@ from typing import Annotated
 import typer
 
 from prime_cli.commands import env_hub, env_install, env_yank
-from prime_cli.core.command_groups import CommandGroup
+from prime_cli.core.command_groups import new_group
 
-app = typer.Typer(
-    cls=CommandGroup,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Write, build, publish and install environments.",
-)
+app = new_group("Write, build, publish and install environments.")
 
 EnvironmentsPath = Annotated[Path, typer.Option("--path", "-p", help="Where the workspace keeps its environments.")]
 _ENVIRONMENTS = Path("environments")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from prime_cli.core.command_groups import new_group
+
 if TYPE_CHECKING:
     from prime_cli.environments.project import EnvironmentProject
     from prime_cli.environments.wheel_facts import WheelFacts
@@ -211,10 +213,7 @@ def _yanked(row: dict[str, Any]) -> str:
 
 
 def _versions() -> typer.Typer:
-    group = typer.Typer(
-        rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True, help="Published versions."
-    )
-    group.callback()(lambda: None)
+    group = new_group("Published versions.")
     group.command("list")(versions)
     group.command("ls", hidden=True)(versions)
     return group

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from prime_cli.core.command_groups import CommandGroup
+from prime_cli.core.command_groups import CommandGroup, new_group
 
 
 class RunByDefault(CommandGroup):
@@ -22,19 +22,7 @@ class RunByDefault(CommandGroup):
         return super().resolve_command(ctx, args)
 
 
-app = typer.Typer(
-    cls=RunByDefault,
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    help="Measure a model on an environment, and look at the rollouts.",
-)
-
-
-@app.callback()
-def group() -> None:
-    """Measure a model on an environment, and look at the rollouts."""
+app = new_group("Measure a model on an environment, and look at the rollouts.", cls=RunByDefault)
 
 
 @app.command(epilog="A model is an alias of configs/endpoints.toml, an OpenAI-compatible URL, or a folder of weights.")

@@ -7,30 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prime_cli.core.command_groups import CommandGroup
+from prime_cli.core.command_groups import new_group
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from hub_server.serve import Serving
 
-app = typer.Typer(
-    cls=CommandGroup,
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    help="Run an Environments Hub of your own.",
-)
+app = new_group("Run an Environments Hub of your own.")
 
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", metavar="DIR", help="Where everything lies; hub under the settings folder.")
 ]
-
-
-@app.callback()
-def group() -> None:
-    """Run an Environments Hub of your own."""
 
 
 @app.command()

@@ -7,16 +7,9 @@ from typing import Annotated
 
 import typer
 
-from prime_cli.core.command_groups import CommandGroup
+from prime_cli.core.command_groups import new_group
 
-app = typer.Typer(
-    cls=CommandGroup,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    no_args_is_help=True,
-    help="Set up a workspace for environments, evals and training.",
-)
+app = new_group("Set up a workspace for environments, evals and training.")
 
 _NEXT = (
     ("prime env init my-task", "write an environment"),
@@ -24,11 +17,6 @@ _NEXT = (
     ("prime eval run reverse-text -m MODEL", "measure one: endpoint, URL or folder"),
     ("prime rl run configs/rl/reverse-text.toml", "train"),
 )
-
-
-@app.callback()
-def group() -> None:
-    """Set up a workspace for environments, evals and training."""
 
 
 @app.command()

@@ -7,21 +7,9 @@ from typing import Annotated
 
 import typer
 
-from prime_cli.core.command_groups import CommandGroup
+from prime_cli.core.command_groups import new_group
 
-app = typer.Typer(
-    cls=CommandGroup,
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    help="Make small models locally, without a hub of weights.",
-)
-
-
-@app.callback()
-def group() -> None:
-    """Make small models locally, without a hub of weights."""
+app = new_group("Make small models locally, without a hub of weights.")
 
 
 @app.command()

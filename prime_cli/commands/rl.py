@@ -7,21 +7,9 @@ from typing import Annotated
 
 import typer
 
-from prime_cli.core.command_groups import CommandGroup
+from prime_cli.core.command_groups import new_group
 
-app = typer.Typer(
-    cls=CommandGroup,
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    help="Train a model with reinforcement learning.",
-)
-
-
-@app.callback()
-def group() -> None:
-    """Train a model with reinforcement learning."""
+app = new_group("Train a model with reinforcement learning.")
 
 
 @app.command()

@@ -7,23 +7,11 @@ from typing import Annotated
 
 import typer
 
-from prime_cli.core.command_groups import CommandGroup
+from prime_cli.core.command_groups import new_group
 
-app = typer.Typer(
-    cls=CommandGroup,
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    help="Fine-tune a model on demonstrations.",
-)
+app = new_group("Fine-tune a model on demonstrations.")
 
 _PLAIN_EVERY = 50
-
-
-@app.callback()
-def group() -> None:
-    """Fine-tune a model on demonstrations."""
 
 
 @app.command()

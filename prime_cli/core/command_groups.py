@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import typer
 from typer.core import TyperGroup
 
 
@@ -19,6 +20,25 @@ class CommandGroup(TyperGroup):
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
+
+
+def new_group(summary: str, *, cls: type[CommandGroup] = CommandGroup) -> typer.Typer:
+    """Return an empty group; its help is `summary`, and without a command it shows it."""
+    group = typer.Typer(
+        cls=cls,
+        help=summary,
+        rich_markup_mode=None,  # rich costs more to import than all of a group's help
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+    )
+    # With a callback a group of one command stays a group.
+    group.callback()(_nothing)
+    return group
+
+
+def _nothing() -> None:
+    return None
 
 
 def _first_sentence(text: str) -> str:
