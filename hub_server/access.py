@@ -18,6 +18,8 @@ from starlette.routing import BaseRoute
 from hub_server.accounts.service import KEY_PREFIX, user_of_key
 from hub_server.accounts.tables import User
 from hub_server.errors import Forbidden, NotAuthenticated
+from hub_server.evaluations.service import get_evaluation
+from hub_server.evaluations.tables import Evaluation
 from hub_server.registry.service import find_environment, get_environment
 from hub_server.registry.tables import Environment
 from hub_server.services import HubServices, Services
@@ -35,6 +37,8 @@ class Right(StrEnum):
     ADMIN = "an administrator"
     READER = "whoever may see the environment in the path; for others it does not exist"
     OWNER = "the owner of the environment in the path"
+    EVALUATION_READER = "whoever may see the evaluation in the path; for others it does not exist"
+    EVALUATION_OWNER = "whoever pushed the evaluation in the path"
     UPLOADER = "the owner in the path, by an API key, which may be the password"
     INDEX = "anyone; an API key or an index token as the password shows private environments"
 
@@ -72,6 +76,14 @@ RIGHTS: dict[str, Right] = {
     "announce_version": Right.OWNER,
     "finalize_version": Right.OWNER,
     "upload": Right.TOKEN,
+    # evaluations
+    "begin_evaluation": Right.USER,
+    "list_evaluations": Right.VISITOR,
+    "evaluation_details": Right.EVALUATION_READER,
+    "list_samples": Right.EVALUATION_READER,
+    "change_evaluation": Right.EVALUATION_OWNER,
+    "add_samples": Right.EVALUATION_OWNER,
+    "finalize_evaluation": Right.EVALUATION_OWNER,
     # the index for pip and uv
     "index_projects": Right.INDEX,
     "index_project": Right.INDEX,
@@ -80,12 +92,14 @@ RIGHTS: dict[str, Right] = {
     "hub_project": Right.ANYONE,
     "legacy_upload": Right.UPLOADER,
 }
+_NEEDS_A_USER = (Right.USER, Right.ADMIN, Right.OWNER, Right.EVALUATION_OWNER, Right.UPLOADER)
 
 
 def enforce(request: Request, services: HubServices) -> None:
     """Refuse the request unless its caller has the right that the table asks for; runs before every route.
 
-    Leaves `request.state.user` and, for routes about one environment, `request.state.environment`.
+    Leaves `request.state.user` and, for routes about one environment or evaluation, `request.state.environment` or
+    `request.state.evaluation`.
 
     Raises:
         NotAuthenticated, Forbidden, NotFound: what is missing.
@@ -99,7 +113,7 @@ def enforce(request: Request, services: HubServices) -> None:
     else:
         user = _api_caller(request, services)
     request.state.user = user
-    if user is None and right in (Right.USER, Right.ADMIN, Right.OWNER, Right.UPLOADER):
+    if user is None and right in _NEEDS_A_USER:
         raise NotAuthenticated("this needs an API key; run `prime login`")
     if right is Right.ADMIN and not (user and user.is_admin):
         raise Forbidden("this needs an administrator of the hub")
@@ -110,6 +124,12 @@ def enforce(request: Request, services: HubServices) -> None:
         if right is Right.OWNER and (user is None or environment.owner_id != user.id):
             raise Forbidden(f"{environment.owner.slug}/{environment.name} belongs to {environment.owner.slug!r}")
         request.state.environment = environment
+    if right in (Right.EVALUATION_READER, Right.EVALUATION_OWNER):
+        with services.database.read() as session:
+            evaluation = get_evaluation(session, user, request.path_params["evaluation_id"])
+        if right is Right.EVALUATION_OWNER and (user is None or evaluation.owner_id != user.id):
+            raise Forbidden(f"evaluation {evaluation.id} belongs to {evaluation.owner.slug!r}")
+        request.state.evaluation = evaluation
 
 
 def check_every_route_is_listed(routes: Iterable[BaseRoute]) -> None:
@@ -136,9 +156,16 @@ async def _environment(request: Request) -> Environment:
     return environment
 
 
+async def _evaluation(request: Request) -> Evaluation:
+    evaluation = request.state.evaluation
+    assert isinstance(evaluation, Evaluation)
+    return evaluation
+
+
 Visitor = Annotated[User | None, Depends(_optional_user)]
 Caller = Annotated[User, Depends(_known_user)]
 PathEnvironment = Annotated[Environment, Depends(_environment)]
+PathEvaluation = Annotated[Evaluation, Depends(_evaluation)]
 
 
 def bearer_token(request: Request) -> str | None:

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from hub_server.access import check_every_route_is_listed, enforce
 from hub_server.accounts import routes as account_routes
 from hub_server.errors import Refusal
+from hub_server.evaluations import routes as evaluation_routes
 from hub_server.middleware import BoundedBody, OneSpelling
 from hub_server.registry import index_routes, legacy_routes, upload_routes
 from hub_server.registry import routes as registry_routes
@@ -41,7 +42,9 @@ def all_routers() -> list[APIRouter]:
     """
     operation = APIRouter(tags=["operation"])
     operation.add_api_route("/healthz", healthz, methods=["GET"])
-    domains = (account_routes, registry_routes, upload_routes, index_routes, legacy_routes, web_routes)
+    domains = (
+        account_routes, registry_routes, upload_routes, index_routes, legacy_routes, evaluation_routes, web_routes
+    )  # fmt: skip
     routers = [operation, *(domain.router for domain in domains)]
     check_every_route_is_listed(route for router in routers for route in router.routes)
     return routers

@@ -43,6 +43,12 @@ class BlobStore:
         """Return where the blob lies, or would lie."""
         return self._blobs / sha256[:2] / sha256
 
+    def read(self, sha256: str, offset: int, length: int) -> bytes:
+        """Return a part of a blob."""
+        with self.path(sha256).open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
     def writer(self) -> BlobWriter:
         """Return a writer for a new blob; use it in a `with` block."""
         return BlobWriter(self, self._incoming)

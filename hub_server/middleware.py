@@ -10,8 +10,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 UPLOAD_PREFIX = "/api/v1/uploads/"
 LEGACY_UPLOAD = re.compile(r"/index/[^/]+/legacy/")
+SAMPLES = re.compile(r"/api/v1/evaluations/[^/]+/samples/?")
 MAX_BODY_BYTES = 4 * 1024**2
-_TOO_LARGE = f"the body of this request is over {MAX_BODY_BYTES} bytes"
+# Clients fill batches of samples up to 25 MiB, counted without the envelope.
+MAX_SAMPLES_BYTES = 26 * 1024**2
 
 
 class OneSpelling:
@@ -38,9 +40,11 @@ class BoundedBody:
         if scope["type"] != "http" or _streams_to_disk(scope["path"]):
             await self._app(scope, receive, send)
             return
+        most = MAX_SAMPLES_BYTES if SAMPLES.fullmatch(scope["path"]) else MAX_BODY_BYTES
+        too_large = f"the body of this request is over {most} bytes"
         announced = dict(scope["headers"]).get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > MAX_BODY_BYTES:
-            await JSONResponse({"detail": _TOO_LARGE}, status_code=413)(scope, receive, send)
+        if announced.isdigit() and int(announced) > most:
+            await JSONResponse({"detail": too_large}, status_code=413)(scope, receive, send)
             return
         received = 0
 
@@ -48,8 +52,8 @@ class BoundedBody:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > MAX_BODY_BYTES:
-                raise HTTPException(413, _TOO_LARGE)
+            if received > most:
+                raise HTTPException(413, too_large)
             return message
 
         await self._app(scope, bounded, send)

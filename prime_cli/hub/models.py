@@ -6,10 +6,11 @@ listed here: newer clients send more, and those keys are ignored.
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 SLUG_PATTERN = r"^[a-z0-9-]{3,30}$"
 
@@ -18,6 +19,18 @@ ContentHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{8,128}$", 
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,254}$")]
 EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?$")]
 VersionText = Annotated[str, StringConstraints(min_length=1, max_length=100, strip_whitespace=True)]
+
+
+def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what Python reads as JSON though it is none: NaN, infinities, halves of characters."""
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds half of a character") from None
+    return value
+
+
+JsonObject = Annotated[dict[str, Any], AfterValidator(_plain_json)]
 
 
 class Wire(BaseModel):
@@ -115,3 +128,59 @@ class VersionRequest(Wire):
     semantic_version: VersionText
     metadata: PackageMetadata = PackageMetadata()
     runtime_hint: str | None = Field(default=None, max_length=50)
+
+
+class EvaluationStatus(StrEnum):
+    """How far an evaluation is; the last four are final."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+
+
+class EnvironmentReference(Wire):
+    """An environment by its id, and the version that was evaluated."""
+
+    id: str = Field(max_length=100)
+    version_id: str | None = Field(default=None, max_length=100)
+
+
+class EvaluationFields(Wire):
+    """What can be said about an evaluation at its start and later."""
+
+    model_name: str | None = Field(default=None, max_length=300)
+    dataset: str | None = Field(default=None, max_length=300)
+    framework: str | None = Field(default=None, max_length=100)
+    task_type: str | None = Field(default=None, max_length=100)
+    description: str | None = Field(default=None, max_length=10_000)
+    tags: list[Annotated[str, StringConstraints(max_length=100)]] | None = Field(default=None, max_length=100)
+    metadata: JsonObject | None = None
+    metrics: JsonObject | None = None
+    is_public: bool | None = None
+
+
+class NewEvaluation(EvaluationFields):
+    """Begins an evaluation."""
+
+    name: str = Field(min_length=1, max_length=300)
+    environments: list[EnvironmentReference] = Field(default_factory=list, max_length=100)
+    suite_id: str | None = Field(default=None, max_length=100)
+    run_id: str | None = Field(default=None, max_length=100)
+    team_id: str | None = Field(default=None, max_length=100)
+
+
+class EvaluationChange(EvaluationFields):
+    """Changes what is named and leaves the rest; ends an evaluation that will not be finished."""
+
+    name: str | None = Field(default=None, min_length=1, max_length=300)
+    status: Literal[EvaluationStatus.FAILED, EvaluationStatus.TIMEOUT, EvaluationStatus.CANCELLED] | None = None
+    error_message: str | None = Field(default=None, max_length=4096)
+
+
+class EvaluationEnd(Wire):
+    """Completes an evaluation."""
+
+    metrics: JsonObject | None = None

@@ -27,6 +27,8 @@ EXPECTED: dict[Right, tuple[int | None, ...]] = {
     Right.ADMIN: (401, 403, 403, None),
     Right.READER: (404, 404, None, 404),
     Right.OWNER: (401, 404, None, 404),
+    Right.EVALUATION_READER: (404, 404, None, 404),
+    Right.EVALUATION_OWNER: (401, 404, None, 404),
 }
 ROUTES = [route for router in all_routers() for route in router.routes if isinstance(route, APIRoute)]
 
@@ -38,11 +40,12 @@ def parts(hub: RunningHub) -> dict[str, str]:
         push = Push(client, "locked", "0.1.0", visibility="PRIVATE")
         assert push.run().is_success
         assert client.post("/environmentshub/resolve", json={"name": "doomed"}).is_success
+        evaluation = answer(client.post("/evaluations/", json={"name": "locked"}))["evaluation_id"]
         details = answer(client.get("/environmentshub/the-owner/locked/@latest"))["data"]
     return {
         "owner": "the-owner", "name": "locked", "version": "9.9.9", "environment_id": push.environment_id,
         "wheel_id": "none", "version_id": "none", "token": "none", "project": "locked", "filename": push.filename,
-        "sha256": details["wheel_sha256"],
+        "sha256": details["wheel_sha256"], "evaluation_id": evaluation,
     }  # fmt: skip
 
 
@@ -63,6 +66,8 @@ def test_each_route_lets_in_whom_its_right_names(hub: RunningHub, parts: dict[st
         elif right in (Right.READER, Right.OWNER):
             assert "environment the-owner/locked not found" not in response.text
             assert response.status_code not in (401, 403), (position, response.text)
+        elif right in (Right.EVALUATION_READER, Right.EVALUATION_OWNER):
+            assert response.status_code in (200, 400), (position, response.text)
 
 
 def test_a_public_environment_can_be_read_by_all_and_changed_by_its_owner(hub: RunningHub, new_user: NewUser) -> None:
@@ -88,7 +93,7 @@ def _call(hub: RunningHub, route: APIRoute, parts: dict[str, str], key: str | No
     for name, value in parts.items():
         path = path.replace("{" + name + "}", value)
     method = next(iter(route.methods))
-    options: dict[str, Any] = {"json": {}} if method in ("POST", "PATCH") else {}
+    options: dict[str, Any] = {"json": {}} if method in ("POST", "PATCH", "PUT") else {}
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return httpx.request(
         method, hub.url + path, headers=headers, params={"challenge": "none"}, trust_env=False, **options

@@ -1,0 +1,1 @@
+"""Evaluations that were run elsewhere and pushed here: their settings, their figures and every rollout."""
