@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from prime_cli.commands import eval_hub
 from prime_cli.core.command_groups import CommandGroup, new_group
 
 
@@ -94,11 +95,21 @@ def run(
 
 
 @app.command("list")
-def list_() -> None:
-    """List the evaluations of this workspace, newest first."""
+def list_(
+    hub: Annotated[bool, typer.Option("--hub", help="Yours on the hub, instead of this workspace's.")] = False,
+    env: Annotated[
+        str | None, typer.Option("--env", "-e", metavar="OWNER/NAME", help="All on the hub of an environment.")
+    ] = None,
+    num: Annotated[int, typer.Option("--num", "-n", min=1, max=1000, help="Rows on a page of the hub.")] = 20,
+    page: Annotated[int, typer.Option("--page", "-p", min=1, help="The page of the hub.")] = 1,
+) -> None:
+    """List the evaluations of this workspace, newest first, or with --hub those on the hub."""
     from prime_cli.commands.eval_display import print_evaluations
     from prime_cli.evals.store import default_roots, find_evaluations
 
+    if hub or env:
+        eval_hub.print_hub_evaluations(env, num, page)
+        return
     print_evaluations(find_evaluations(default_roots()))
 
 
@@ -128,6 +139,9 @@ def view(
     from prime_cli.viewer.app import EvalViewer
 
     EvalViewer(directories).run()
+
+
+eval_hub.register(app)
 
 
 def _given(**options: Any) -> dict[str, Any]:

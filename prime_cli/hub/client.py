@@ -83,6 +83,10 @@ class HubClient:
         """POST `json` to `path`, without a body when it is None."""
         return self._request("POST", path, json=json)
 
+    def post_bytes(self, path: str, data: bytes) -> dict[str, Any]:
+        """POST a JSON text that is written already to `path`; it may be large."""
+        return self._request("POST", path, content=data, timeout=_TRANSFER_TIMEOUT)
+
     def patch(self, path: str, json: Any = None) -> dict[str, Any]:
         """PATCH `path` with `json`."""
         return self._request("PATCH", path, json=json)
@@ -144,11 +148,11 @@ class HubClient:
             aside.unlink(missing_ok=True)
         return destination
 
-    def _request(self, method: str, path: str, **body: Any) -> dict[str, Any]:
+    def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         url = f"{self.settings.base_url}/api/v1/{path.lstrip('/')}"
         headers = {"Content-Type": "application/json", **self._authorization(url)}
         with self._explained(url):
-            response = self._http.request(method, url, headers=headers, **body)
+            response = self._http.request(method, url, headers=headers, **options)
         return self._answer(response)
 
     def _authorization(self, url: str) -> dict[str, str]:
