@@ -49,6 +49,8 @@ RIGHTS: dict[str, Right] = {
     "stylesheet": Right.ANYONE,
     "home_page": Right.ANYONE,
     "environment_page": Right.ANYONE,
+    "evaluation_page": Right.ANYONE,
+    "sample_page": Right.ANYONE,
     "challenge_page": Right.ANYONE,
     "answer_challenge": Right.ANYONE,
     # accounts

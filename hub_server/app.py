@@ -16,6 +16,7 @@ from hub_server.middleware import BoundedBody, OneSpelling
 from hub_server.registry import index_routes, legacy_routes, upload_routes
 from hub_server.registry import routes as registry_routes
 from hub_server.services import Services
+from hub_server.web import evaluation_routes as evaluation_pages
 from hub_server.web import routes as web_routes
 from prime_cli import __version__
 
@@ -43,7 +44,8 @@ def all_routers() -> list[APIRouter]:
     operation = APIRouter(tags=["operation"])
     operation.add_api_route("/healthz", healthz, methods=["GET"])
     domains = (
-        account_routes, registry_routes, upload_routes, index_routes, legacy_routes, evaluation_routes, web_routes
+        account_routes, registry_routes, upload_routes, index_routes, legacy_routes, evaluation_routes, web_routes,
+        evaluation_pages,
     )  # fmt: skip
     routers = [operation, *(domain.router for domain in domains)]
     check_every_route_is_listed(route for router in routers for route in router.routes)

@@ -47,7 +47,14 @@ def list_evaluations(
     mine_only = not environment_name and not suite_id
     if user is None and mine_only:
         raise NotAuthenticated("your own evaluations need an API key; run `prime login`")
-    listing = service.Listing(environment_name, suite_id, team_id, mine_only, limit, skip)
+    listing = service.Listing(
+        environment_name=environment_name,
+        suite_id=suite_id,
+        team_id=team_id,
+        mine_only=mine_only,
+        limit=limit,
+        skip=skip,
+    )
     with services.database.read() as session:
         page, total = service.list_evaluations(session, user, listing)
         environments = service.environments_of(session, user, page)

@@ -28,6 +28,7 @@ class Listing:
     """What to list, newest first. `environment_name` is `name` or `owner/name`."""
 
     environment_name: str | None = None
+    environment_id: str | None = None
     suite_id: str | None = None
     team_id: str | None = None
     mine_only: bool = False
@@ -137,6 +138,9 @@ def list_evaluations(session: Session, user: User | None, listing: Listing) -> t
         conditions.append(Evaluation.owner_id == user.id)
     if listing.suite_id:
         conditions.append(Evaluation.suite_id == listing.suite_id)
+    if listing.environment_id:
+        on_it = EvaluatedEnvironment.environment_id == listing.environment_id
+        conditions.append(Evaluation.id.in_(select(EvaluatedEnvironment.evaluation_id).where(on_it)))
     if listing.environment_name:
         conditions.append(Evaluation.id.in_(_on_environment(user, listing.environment_name)))
     total = session.scalar(select(func.count()).select_from(Evaluation).where(*conditions)) or 0
