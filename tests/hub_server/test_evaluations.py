@@ -7,13 +7,21 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from running_hub import Push, RunningHub, answer
 
+from hub_server.accounts.service import create_user
+from hub_server.blobs import BlobStore
+from hub_server.database import Database
+from hub_server.evaluations import sample_store, service
 from hub_server.evaluations.samples import read_batch
+from hub_server.garbage import collect
+from prime_cli.hub.models import NewEvaluation
 
 NewUser = Callable[[], tuple[str, str]]
 # What prime-evals 0.2.4 reads in an evaluation.
@@ -300,3 +308,20 @@ def test_samples_sort_by_number_then_text() -> None:
     ordered = sorted(batch, key=lambda sample: sample.sort_key)
     assert [sample.example_id for sample in ordered][:3] == ["9", "10", "11"]
     assert len(ordered) == len(ids)
+
+
+def test_gc_keeps_samples_and_takes_a_batch_that_was_stored_but_never_named(tmp_path: Path) -> None:
+    database, blobs = Database(f"sqlite:///{tmp_path}/hub.db"), BlobStore(tmp_path / "blobs")
+    database.migrate()
+    with database.write() as session:
+        evaluation = service.begin(session, create_user(session, slug="somebody"), NewEvaluation(name="a run")).id
+    samples = read_batch(json.dumps({"samples": rollouts(3, 2)}).encode())
+    sample_store.add_samples(database, blobs, evaluation, samples)
+    orphan = blobs.put(b"of a server that was killed before it named this")
+    collected = collect(database, blobs, grace=timedelta(0))
+    assert (collected.blobs, collected.blobs_kept) == (1, 1)
+    assert not blobs.path(orphan).exists()
+    with database.read() as session:
+        rows = sample_store.list_samples(session, evaluation, offset=0, limit=10)
+        places = sample_store.places_of(session, rows)
+    assert [json.loads(sample_store.read_sample(blobs, place)) for place in places] == rollouts(3, 2)
