@@ -120,6 +120,31 @@ def test_a_repeated_push_goes_on_with_the_same_evaluation(workspace: Workspace) 
     assert "belongs to 'ada-lovelace'" in refused.stderr
 
 
+def test_a_local_environment_counts_as_what_it_was_published_as(workspace: Workspace) -> None:
+    local = workspace.folder / "environments" / "squares"
+    (local / ".prime").mkdir(parents=True)
+    (local / "pyproject.toml").write_text('[project]\nname = "squares"\n')
+    published = {"owner": "ada-lovelace", "name": "squares"}
+    (local / ".prime" / ".env-metadata.json").write_text(json.dumps(published))
+    workspace.write(
+        "local", rollouts(2), env_id="squares", version_info={"env_version": "9.9.9"}, avg_reward=float("nan")
+    )
+    pushed = workspace.json("eval", "push")
+    facts = workspace.json("eval", "get", pushed["evaluation_id"])
+    assert facts["environment_names"] == ["ada-lovelace/squares"]
+    assert facts["version_id"] is None, "the hub has no version of this number"
+    assert facts["metrics"]["avg_reward"] is None
+
+
+def test_an_evaluation_that_the_hub_does_not_know_any_more_is_begun_anew(workspace: Workspace) -> None:
+    folder = workspace.write("moved", rollouts(2))
+    (folder / "pushed.json").write_text(json.dumps({workspace.hub.url: "c0", "http://elsewhere": "c1"}))
+    pushed = workspace.json("eval", "push", str(folder))
+    assert pushed["samples_added"] == 2
+    remembered = json.loads((folder / "pushed.json").read_text())
+    assert remembered == {workspace.hub.url: pushed["evaluation_id"], "http://elsewhere": "c1"}
+
+
 def test_a_stranger_sees_neither_the_evaluation_nor_its_rollouts(workspace: Workspace) -> None:
     pushed = workspace.json("eval", "push", str(workspace.write("mine", rollouts(2))))
     stranger = Workspace(workspace.folder, workspace.hub, "grace-hopper")
