@@ -7,6 +7,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from prime_cli.environments.rollout_errors import error_text
+
 
 @dataclass(frozen=True)
 class RolloutFigures:
@@ -36,10 +38,3 @@ def figures_of(rollout: Mapping[str, Any]) -> RolloutFigures:
         input_tokens=usage.get("input_tokens"),
         output_tokens=usage.get("output_tokens"),
     )
-
-
-def error_text(error: Any) -> str:
-    """Say in one line what went wrong in a rollout."""
-    if isinstance(error, Mapping):
-        error = next((error[key] for key in ("message", "error_chain_repr", "error") if error.get(key)), error)
-    return next(iter(str(error).splitlines()), "unknown error")

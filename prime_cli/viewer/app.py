@@ -14,7 +14,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import DataTable, Footer, Header, Static, Tree
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.evals.figures import error_text
+from prime_cli.environments.rollout_errors import error_text
 from prime_cli.evals.store import EvalDirectory
 from prime_cli.viewer.index import RolloutFile, message_text, messages_of, reward_text
 

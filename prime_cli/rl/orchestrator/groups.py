@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
+from prime_cli.environments.rollout_errors import error_text
 from prime_cli.rl.orchestrator.advantages import group_mean_advantages
 from prime_cli.rl.orchestrator.samples import samples_of_rollout
 from prime_cli.rl.transport import Sample
@@ -95,15 +96,8 @@ def rollout_metrics(groups: Sequence[FinishedGroup], samples: Sequence[Sample]) 
 def error_counts(groups: Sequence[FinishedGroup]) -> Counter[str]:
     """Return how often each kind of error occurred."""
     return Counter(
-        describe_error(rollout["error"]) for group in groups for rollout in group.rollouts if rollout.get("error")
+        error_text(rollout["error"]) for group in groups for rollout in group.rollouts if rollout.get("error")
     )
-
-
-def describe_error(error: Any) -> str:
-    """Say in one line what went wrong in a rollout."""
-    if isinstance(error, Mapping):
-        return str(error.get("message") or error.get("error_chain_str") or error.get("error") or error)
-    return str(error)
 
 
 def stored_rollout(rollout: Mapping[str, Any], group: FinishedGroup) -> dict[str, Any]:
