@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from hub_server.accounts.tables import User
 from hub_server.database import now
 from hub_server.errors import Conflict, Malformed, NotFound, TooLarge
-from hub_server.registry.service import choose_latest, resolve
+from hub_server.registry.service import offer_as_latest, resolve
 from hub_server.registry.tables import Environment, EnvironmentTag, Release, ReleaseFile
 from hub_server.registry.wheels import WheelFacts, check_source_archive, check_wheel_name, read_wheel, version_key
 from hub_server.services import Services
@@ -218,7 +218,7 @@ def _publish(session: Session, release: Release) -> None:
         raise Conflict(
             f"version {release.semantic_version} of {name}: another push with another content hash already exists"
         ) from None
-    choose_latest(session, environment)
+    offer_as_latest(session, environment, release)
     if environment.latest_release_id == release.id:
         environment.description = str(release.details.get("description") or "")
         environment.tags = [EnvironmentTag(tag=tag) for tag in sorted(set(release.details.get("tags") or []))]

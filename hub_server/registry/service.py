@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import Version
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
+from sqlalchemy.orm import Session, selectinload
 
 from hub_server.accounts.tables import User
 from hub_server.database import now
@@ -21,6 +22,7 @@ from prime_cli.hub.models import ResolveRequest, Visibility
 
 _MIN_HASH_PREFIX = 8
 _MAX_NAMES_COMPARED = 5000
+_VERSIONS_OFFERED = 5
 
 
 @dataclass(frozen=True)
@@ -131,10 +133,8 @@ def list_environments(session: Session, user: User | None, listing: Listing) -> 
 
 
 def releases_of(session: Session, environment: Environment) -> list[Release]:
-    """Return the published versions, newest first."""
-    published = select(Release).where(
-        Release.environment_id == environment.id, Release.claimed, Release.deleted_at.is_(None)
-    )
+    """Return the published versions with their files, newest first."""
+    published = select(Release).where(_is_version_of(environment)).options(selectinload(Release.files))
     return list(session.scalars(published.order_by(Release.published_at.desc(), Release.id)))
 
 
@@ -151,28 +151,24 @@ def find_release(session: Session, environment: Environment, wanted: str) -> Rel
         NotFound: there is none; names those there are.
         Malformed: the prefix fits several.
     """
-    releases = releases_of(session, environment)
+    is_wanted = Release.version_key == canonicalize_version(wanted)
     if wanted == "latest":
-        matching = [release for release in releases if release.id == environment.latest_release_id]
-    else:
-        matching = [release for release in releases if release.version_key == canonicalize_version(wanted)]
+        is_wanted = Release.id == environment.latest_release_id
+    published = select(Release).where(_is_version_of(environment))
+    matching = session.scalars(published.where(is_wanted)).all()
     if not matching and len(wanted) >= _MIN_HASH_PREFIX:
-        matching = [release for release in releases if release.content_hash.startswith(wanted.lower())]
+        has_prefix = Release.content_hash.startswith(wanted.lower(), autoescape=True)
+        matching = session.scalars(published.where(has_prefix)).all()
     if len(matching) > 1:
         raise Malformed(f"{wanted!r} fits {len(matching)} versions; give more of the content hash")
     if not matching:
-        name = f"{environment.owner.slug}/{environment.name}"
-        if not releases:
-            raise NotFound(f"{name} has no published version yet: version {wanted} not found")
-        there = ", ".join(release.semantic_version for release in releases[:5])
-        raise NotFound(f"version {wanted} of {name} not found; there are {there}{', …' if len(releases) > 5 else ''}")
+        raise _no_such_release(session, environment, wanted)
     return matching[0]
 
 
 def delete_environment(session: Session, environment: Environment) -> None:
     """Hide an environment and all its versions for good; none of its versions is ever given again."""
-    for release in releases_of(session, environment):
-        release.deleted_at = now()
+    session.execute(update(Release).where(_is_version_of(environment)).values(deleted_at=now()))
     environment.deleted_at = now()
     environment.latest_release_id = None
     note_change(environment)
@@ -225,12 +221,48 @@ def choose_latest(session: Session, environment: Environment) -> None:
 
     Where there is none of these it is the highest pre-release, and of yanked ones the highest.
     """
-    ranked = [(Version(release.version_key), release) for release in releases_of(session, environment)]
-    best = max(ranked, key=lambda pair: (pair[1].yanked_at is None, not pair[0].is_prerelease, pair[0]), default=None)
-    environment.latest_release_id = best[1].id if best else None
+    facts = select(Release.id, Release.version_key, Release.yanked_at).where(_is_version_of(environment))
+    best = max(session.execute(facts), key=lambda row: _rank(row.version_key, row.yanked_at), default=None)
+    _set_latest(session, environment, best.id if best else None)
+
+
+def offer_as_latest(session: Session, environment: Environment, release: Release) -> None:
+    """Let `latest` be a version that was just published, where it is higher than the present one.
+
+    Ranks as `choose_latest`, and looks at two versions however many there are.
+    """
+    latest = session.get(Release, environment.latest_release_id) if environment.latest_release_id else None
+    rivals = [release, latest] if latest else [release]
+    highest = max(rivals, key=lambda rival: _rank(rival.version_key, rival.yanked_at))
+    _set_latest(session, environment, highest.id)
+
+
+def _rank(version_key: str, yanked_at: datetime | None) -> tuple[bool, bool, Version]:
+    version = Version(version_key)
+    return yanked_at is None, not version.is_prerelease, version
+
+
+def _set_latest(session: Session, environment: Environment, release_id: str | None) -> None:
+    environment.latest_release_id = release_id
     environment.updated_at = now()
     note_change(environment)
     claim_name(session, environment)
+
+
+def _is_version_of(environment: Environment) -> ColumnElement[bool]:
+    return and_(Release.environment_id == environment.id, Release.claimed, Release.deleted_at.is_(None))
+
+
+def _no_such_release(session: Session, environment: Environment, wanted: str) -> NotFound:
+    newest_first = select(Release.semantic_version).where(_is_version_of(environment))
+    newest_first = newest_first.order_by(Release.published_at.desc(), Release.id)
+    newest = session.scalars(newest_first.limit(_VERSIONS_OFFERED + 1)).all()
+    name = f"{environment.owner.slug}/{environment.name}"
+    if not newest:
+        return NotFound(f"{name} has no published version yet: version {wanted} not found")
+    there = ", ".join(newest[:_VERSIONS_OFFERED])
+    more = ", …" if len(newest) > _VERSIONS_OFFERED else ""
+    return NotFound(f"version {wanted} of {name} not found; there are {there}{more}")
 
 
 def _visible(user: User | None) -> Select[Any]:
