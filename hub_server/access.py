@@ -68,6 +68,7 @@ RIGHTS: dict[str, Right] = {
     "environment_status": Right.READER,
     "version_details": Right.READER,
     "download_package": Right.READER,
+    "inspect_source": Right.READER,
     "list_versions": Right.READER,
     "delete_environment": Right.OWNER,
     "delete_version": Right.OWNER,

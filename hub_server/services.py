@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from hub_server.blobs import BlobStore
 from hub_server.database import Database
+from hub_server.registry.inspect import SourceTrees
 from hub_server.registry.page_cache import PageCache
 from hub_server.settings import HubSettings
 from hub_server.signing import Signer
@@ -23,6 +24,7 @@ class Services:
     blobs: BlobStore
     signer: Signer
     pages: PageCache = field(default_factory=PageCache)
+    sources: SourceTrees = field(default_factory=SourceTrees)
 
 
 async def services_of(request: Request) -> Services:

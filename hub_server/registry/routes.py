@@ -9,7 +9,7 @@ from fastapi.responses import FileResponse
 
 from hub_server.access import Caller, PathEnvironment, Visitor
 from hub_server.errors import NotAuthenticated, NotFound
-from hub_server.registry import answers, service
+from hub_server.registry import answers, inspect, service
 from hub_server.registry.tables import Environment, Release
 from hub_server.services import HubServices, public_url
 from prime_cli.hub.models import LookupRequest, ResolveRequest, Visibility, YankRequest
@@ -127,6 +127,25 @@ def download_package(version: str, environment: PathEnvironment, services: HubSe
         )
     path = services.blobs.path(source.sha256)
     return FileResponse(path, media_type="application/gzip", filename=source.filename)
+
+
+@router.get("/{owner}/{name}/@{version}/inspect")
+def inspect_source(
+    version: str,
+    environment: PathEnvironment,
+    services: HubServices,
+    path: Annotated[str, Query(max_length=1000)] = "",
+    max_bytes: Annotated[int, Query(ge=1, le=inspect.MAX_SHOWN_BYTES)] = 100_000,
+) -> dict[str, Any]:
+    """Show a folder or a file of a version's source, or of its wheel where there is no source."""
+    with services.database.read() as session:
+        release = service.find_release(session, environment, version)
+        files = {file.kind: file for file in release.files}
+    shown = files.get("source") or files["wheel"]
+    archive = services.blobs.path(shown.sha256)
+    tree = services.sources.of(shown.sha256, archive, shown.kind)
+    found = inspect.look_into(tree, archive, shown.kind, path, max_bytes)
+    return {"data": {**found, "version_id": release.id, "archive": shown.kind}}
 
 
 @router.delete("/{owner}/{name}")
