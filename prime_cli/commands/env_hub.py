@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from prime_cli.commands.env_change import delete_version
 from prime_cli.core.command_groups import new_group
 
 if TYPE_CHECKING:
@@ -216,6 +217,7 @@ def _versions() -> typer.Typer:
     group = new_group("Published versions.")
     group.command("list")(versions)
     group.command("ls", hidden=True)(versions)
+    group.command("delete")(delete_version)
     return group
 
 

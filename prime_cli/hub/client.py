@@ -75,7 +75,7 @@ class HubClient:
         """Close the connections."""
         self._http.close()
 
-    def get(self, path: str, **params: Any) -> dict[str, Any]:
+    def get(self, path: str, /, **params: Any) -> dict[str, Any]:
         """GET `path` (relative to `/api/v1`); parameters that are None are left out, lists are repeated."""
         return self._request("GET", path, params={key: value for key, value in params.items() if value is not None})
 

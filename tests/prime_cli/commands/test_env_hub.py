@@ -1,0 +1,98 @@
+"""The commands of `prime env` that look at a hub and change what lies there, against a running hub."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from running_hub import PRIME, Push, RunningHub, answer, start_hub
+
+Prime = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub for the tests of this file."""
+    running = start_hub(tmp_path_factory.mktemp("hub") / "data")
+    yield running
+    running.end()
+
+
+@pytest.fixture
+def prime(hub: RunningHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prime:
+    """Run prime as the user `ada`, in an empty folder."""
+    monkeypatch.setenv("PRIME_API_BASE_URL", hub.url)
+    monkeypatch.setenv("PRIME_API_KEY", hub.key_of("ada"))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*PRIME, *arguments], capture_output=True, text=True, env=dict(os.environ), input="")
+
+    return run
+
+
+def test_status_says_what_is_there(hub: RunningHub, prime: Prime) -> None:
+    with hub.client(hub.key_of("ada")) as client:
+        answer(client.post("/environmentshub/resolve", json={"name": "begun"}))
+        assert Push(client, "ready", "0.3.0").run().is_success
+    told = json.loads(prime("env", "status", "ada/ready", "--output", "json").stdout)
+    assert (told["environment"], told["visibility"]) == ("ada/ready", "PUBLIC")
+    assert told["latest_version"]["semantic_version"] == "0.3.0"
+    assert "latest version: 0.3.0 (content " in prime("env", "status", "ada/ready").stdout
+    assert "none published yet" in prime("env", "status", "ada/begun").stdout
+    missing = prime("env", "status", "ada/raedy")
+    assert missing.returncode == 1
+    assert "did you mean ada/ready?" in missing.stderr
+
+
+def test_inspect_shows_folders_and_files(hub: RunningHub, prime: Prime) -> None:
+    with hub.client(hub.key_of("ada")) as client:
+        assert Push(client, "glass", "0.1.0", code="VALUE = '[red]'\n").run().is_success
+    assert prime("--plain", "env", "inspect", "ada/glass").stdout == (
+        "path\tbytes\nglass.py\t16\npyproject.toml\t17\n"
+    )  # fmt: skip
+    assert prime("env", "inspect", "ada/glass@0.1.0", "glass.py").stdout == "VALUE = '[red]'\n"
+    cut = prime("env", "inspect", "ada/glass", "glass.py", "--max-bytes", "5")
+    assert cut.stdout == "VALUE\n"
+    assert "the first 5 of 16 bytes" in cut.stderr
+    told = json.loads(prime("env", "inspect", "ada/glass", "glass.py", "--output", "json").stdout)
+    assert (told["kind"], told["content"], told["truncated"]) == ("file", "VALUE = '[red]'\n", False)
+    missing = prime("env", "inspect", "ada/glass", "glas.py")
+    assert missing.returncode == 1
+    assert "did you mean glass.py?" in missing.stderr
+
+
+def test_a_version_is_deleted_by_the_hash_that_the_list_shows(hub: RunningHub, prime: Prime) -> None:
+    with hub.client(hub.key_of("ada")) as client:
+        for version in ("0.1.0", "0.2.0"):
+            assert Push(client, "shrinks", version).run().is_success
+    rows = json.loads(prime("env", "version", "list", "ada/shrinks", "--output", "json").stdout)["versions"]
+    unasked = prime("env", "version", "delete", "ada/shrinks", rows[0]["sha256"][:8])
+    assert unasked.returncode == 2
+    assert "nobody is there to be asked" in unasked.stderr
+    deleted = prime("env", "version", "delete", "ada/shrinks", rows[0]["sha256"][:8], "-f", "--output", "json")
+    assert json.loads(deleted.stdout) == {"environment": "ada/shrinks", "version": "0.2.0", "deleted": True}
+    again = prime("env", "version", "delete", "ada/shrinks", rows[0]["sha256"][:8], "-f")
+    assert again.returncode == 1
+    assert "not found; there are 0.1.0" in again.stderr
+    assert prime("env", "version", "delete", "ada/shrinks", "latest", "-f").returncode == 2
+    assert len(json.loads(prime("env", "versions", "ada/shrinks", "--output", "json").stdout)["versions"]) == 1
+
+
+def test_an_environment_is_deleted_by_its_owner_only(hub: RunningHub, prime: Prime) -> None:
+    with hub.client(hub.key_of("ada")) as client, hub.client(hub.key_of("bob")) as other:
+        assert Push(client, "leaves", "0.1.0").run().is_success
+        assert Push(other, "stays", "0.1.0").run().is_success
+    assert prime("env", "delete", "ada/leaves").returncode == 2
+    assert prime("env", "delete", "ada/leaves@0.1.0", "-f").returncode == 2
+    assert prime("env", "status", "ada/leaves").returncode == 0
+    assert json.loads(prime("env", "delete", "ada/leaves", "--force", "--output", "json").stdout)["deleted"]
+    assert prime("env", "status", "ada/leaves").returncode == 1
+    refused = prime("env", "delete", "bob/stays", "-f")
+    assert refused.returncode == 1
+    assert "belongs to 'bob'" in refused.stderr
+    assert prime("env", "status", "bob/stays").returncode == 0
