@@ -13,7 +13,7 @@ from hub_server.access import Caller
 from hub_server.accounts.tables import User
 from hub_server.blobs import BlobWriter
 from hub_server.errors import Malformed
-from hub_server.registry import publishing
+from hub_server.registry.lone_wheels import CheckedWheel, publish_alone
 from hub_server.registry.multipart import FormReader
 from hub_server.registry.wheels import read_wheel
 from hub_server.services import HubServices, Services
@@ -82,8 +82,8 @@ def _publish(services: Services, user: User, filename: str, writer: BlobWriter) 
     facts = read_wheel(writer.flushed(), filename)
     writer.keep()
     metadata_sha256 = services.blobs.put(facts.metadata)
-    wheel = publishing.CheckedWheel(filename, writer.sha256, writer.size, facts, metadata_sha256)
+    wheel = CheckedWheel(filename, writer.sha256, writer.size, facts, metadata_sha256)
     with services.database.write() as session:
-        release, is_new = publishing.publish_alone(session, user, wheel, max_bytes=services.settings.max_upload_bytes)
-        words = "is published" if is_new else "is published already, with these very bytes"
-        return {"success": True, "message": f"{release.environment.name} {release.semantic_version} {words}"}
+        done = publish_alone(session, user, wheel, max_bytes=services.settings.max_upload_bytes)
+    words = "is published" if done.is_new else "is published already, with these very bytes"
+    return {"success": True, "message": f"{done.name} {done.version} {words}"}

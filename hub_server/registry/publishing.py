@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-from sqlalchemy import or_, select
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from hub_server.accounts.tables import User
 from hub_server.database import now
 from hub_server.errors import Conflict, Malformed, NotFound, TooLarge
-from hub_server.registry.service import offer_as_latest, resolve
-from hub_server.registry.tables import Environment, EnvironmentTag, Release, ReleaseFile
-from hub_server.registry.wheels import WheelFacts, check_source_archive, check_wheel_name, read_wheel, version_key
+from hub_server.registry.service import Offered, offer_as_latest
+from hub_server.registry.tables import Environment, Release, ReleaseFile
+from hub_server.registry.wheels import check_source_archive, check_wheel_name, read_wheel, version_key
 from hub_server.services import Services
-from prime_cli.hub.models import PackageMetadata, ResolveRequest, VersionRequest, WheelRequest
+from prime_cli.hub.models import VersionRequest, WheelRequest
 
 
 @dataclass(frozen=True)
@@ -33,17 +31,6 @@ class Announced:
     needs_upload: bool
 
 
-@dataclass(frozen=True)
-class CheckedWheel:
-    """A wheel whose bytes and METADATA are in the blob store, and that was found sound."""
-
-    filename: str
-    sha256: str
-    size: int
-    facts: WheelFacts
-    metadata_sha256: str
-
-
 def announce_wheel(session: Session, environment: Environment, request: WheelRequest, *, max_bytes: int) -> Announced:
     """Note that a wheel is coming.
 
@@ -52,9 +39,7 @@ def announce_wheel(session: Session, environment: Environment, request: WheelReq
         TooLarge: it is over the hub's limit.
         Conflict: the version, or the content under another version, is published with other bytes.
     """
-    check_wheel_name(request.filename, environment.name, request.semantic_version)
-    if request.size > max_bytes:
-        raise TooLarge(f"{request.filename} has {request.size} bytes; this hub takes at most {max_bytes}")
+    check_announced(request, environment.name, max_bytes)
     published = _published_as(session, environment, request)
     if published is not None:
         for file in published.files:
@@ -66,6 +51,18 @@ def announce_wheel(session: Session, environment: Environment, request: WheelReq
     file = _announced_file(session, draft, "wheel", request.filename, request.sha256, request.size)
     # A wheel that comes alone still has to be finalized: that is what publishes it.
     return Announced(draft.id, file.id, needs_upload=file.state != "verified" or request.wheel_only)
+
+
+def check_announced(request: WheelRequest, environment_name: str, max_bytes: int) -> None:
+    """Check what can be said about a wheel before anything is known of its version.
+
+    Raises:
+        Malformed: its name does not fit the environment and the version.
+        TooLarge: it is over the hub's limit.
+    """
+    check_wheel_name(request.filename, environment_name, request.semantic_version)
+    if request.size > max_bytes:
+        raise TooLarge(f"{request.filename} has {request.size} bytes; this hub takes at most {max_bytes}")
 
 
 def announce_source(session: Session, environment: Environment, request: VersionRequest) -> Announced:
@@ -130,7 +127,7 @@ def finalize_wheel(services: Services, environment_id: str, file_id: str) -> Non
             file.state, file.metadata_sha256 = "verified", metadata_sha256
             file.requires_python = facts.requires_python
         if file.release.wheel_only:
-            _publish(session, file.release)
+            publish(session, file.release)
 
 
 def finalize_source(services: Services, environment_id: str, release_id: str) -> Release:
@@ -153,51 +150,17 @@ def finalize_source(services: Services, environment_id: str, release_id: str) ->
         for file in release.files:
             if not release.claimed and file.id == stored[-1].id:
                 file.state = "verified"
-        _publish(session, release)
+        publish(session, release)
         return release
 
 
-def publish_alone(session: Session, user: User, wheel: CheckedWheel, *, max_bytes: int) -> tuple[Release, bool]:
-    """Publish a wheel in one step, by the rules of a push, and say whether that was news.
+def publish(session: Session, release: Release) -> None:
+    """Make a draft the version, in the caller's transaction; a version that is published stays as it is.
 
     Raises:
-        Malformed: it cannot be the wheel of an environment.
+        Malformed: the draft has no checked wheel.
         Conflict: the version is published with other bytes.
     """
-    facts = wheel.facts
-    try:
-        wanted = ResolveRequest(name=facts.name)
-        request = WheelRequest(
-            content_hash=wheel.sha256,
-            filename=wheel.filename,
-            sha256=wheel.sha256,
-            size=wheel.size,
-            semantic_version=facts.version,
-            metadata=PackageMetadata(
-                description=facts.summary, dependencies=facts.requires_dist, python_requires=facts.requires_python
-            ),
-            wheel_only=True,
-        )
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise Malformed(
-            f"the METADATA of {wheel.filename} cannot be published ({problem['loc'][-1]}): {problem['msg']}"
-        ) from None
-    environment, _ = resolve(session, user, wanted)
-    announced = announce_wheel(session, environment, request, max_bytes=max_bytes)
-    file = session.get_one(ReleaseFile, announced.file_id)
-    if file.release.claimed:
-        return file.release, False
-    file.state, file.size = "verified", wheel.size
-    file.metadata_sha256, file.requires_python = wheel.metadata_sha256, facts.requires_python
-    session.flush()
-    session.expire(file.release, ["files"])
-    _publish(session, file.release)
-    return file.release, True
-
-
-def _publish(session: Session, release: Release) -> None:
-    """Make a draft the version, in the caller's transaction; a version that is published stays as it is."""
     if release.claimed:
         return
     environment = session.get_one(Environment, release.environment_id, with_for_update={"of": Environment})
@@ -218,22 +181,16 @@ def _publish(session: Session, release: Release) -> None:
         raise Conflict(
             f"version {release.semantic_version} of {name}: another push with another content hash already exists"
         ) from None
-    offer_as_latest(session, environment, release)
-    if environment.latest_release_id == release.id:
-        environment.description = str(release.details.get("description") or "")
-        environment.tags = [EnvironmentTag(tag=tag) for tag in sorted(set(release.details.get("tags") or []))]
+    offer_as_latest(session, environment.id, Offered(release.id, release.version_key, release.details))
+    session.expire(environment)
 
 
 def _claimed(session: Session, environment: Environment, version_key: str, content_hash: str) -> Release | None:
     """Return the version that holds this number or this content, deleted ones included; the number counts first."""
-    found = session.scalars(
-        select(Release).where(
-            Release.environment_id == environment.id,
-            Release.claimed,
-            or_(Release.version_key == version_key, Release.content_hash == content_hash),
-        )
-    ).all()
-    return min(found, key=lambda release: release.version_key != version_key, default=None)
+    claimed = select(Release).where(Release.environment_id == environment.id, Release.claimed)
+    # Two questions, because one with `or` is answered by looking at all versions.
+    by_number: Release | None = session.scalar(claimed.where(Release.version_key == version_key))
+    return by_number or session.scalar(claimed.where(Release.content_hash == content_hash))
 
 
 def _published_as(session: Session, environment: Environment, request: WheelRequest | VersionRequest) -> Release | None:

@@ -10,19 +10,33 @@ from typing import Any
 
 from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import Version
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.orm import Session, selectinload
 
 from hub_server.accounts.tables import User
 from hub_server.database import now
 from hub_server.errors import Forbidden, Malformed, NotFound
 from hub_server.registry.index_names import claim_name, note_change
-from hub_server.registry.tables import Environment, EnvironmentTag, Release
+from hub_server.registry.tables import Environment, EnvironmentTag, Release, table_of
 from prime_cli.hub.models import ResolveRequest, Visibility
 
 _MIN_HASH_PREFIX = 8
 _MAX_NAMES_COMPARED = 5000
 _VERSIONS_OFFERED = 5
+# Statements that every upload runs are made once: making one costs more than running it.
+_ENVIRONMENTS, _RELEASES, _TAGS = table_of(Environment), table_of(Release), table_of(EnvironmentTag)
+_PRESENT_LATEST = (
+    select(_RELEASES.c.id, _RELEASES.c.version_key, _RELEASES.c.yanked_at)
+    .select_from(_ENVIRONMENTS.outerjoin(_RELEASES, _RELEASES.c.id == _ENVIRONMENTS.c.latest_release_id))
+    .where(_ENVIRONMENTS.c.id == bindparam("environment_id"))
+)
+_NOTE_PUBLISHED = (
+    update(_ENVIRONMENTS)
+    .where(_ENVIRONMENTS.c.id == bindparam("changed_id"))
+    .values(index_serial=_ENVIRONMENTS.c.index_serial + 1)
+)
+_ADD_TAGS = _TAGS.insert()
+_REMOVE_TAGS = delete(_TAGS).where(_TAGS.c.environment_id == bindparam("old_environment_id"))
 
 
 @dataclass(frozen=True)
@@ -96,7 +110,8 @@ def resolve(session: Session, user: User, request: ResolveRequest) -> tuple[Envi
     elif request.visibility is not None and found.visibility != request.visibility:
         found.visibility = request.visibility
         note_change(found)
-        claim_name(session, found)
+        session.flush()
+        claim_name(session, found.id)
     session.flush()
     session.refresh(found)
     return found, created
@@ -226,15 +241,34 @@ def choose_latest(session: Session, environment: Environment) -> None:
     _set_latest(session, environment, best.id if best else None)
 
 
-def offer_as_latest(session: Session, environment: Environment, release: Release) -> None:
+@dataclass(frozen=True)
+class Offered:
+    """What is asked of a version that was just published."""
+
+    id: str
+    version_key: str
+    details: dict[str, Any]
+
+
+def offer_as_latest(session: Session, environment_id: str, offered: Offered) -> None:
     """Let `latest` be a version that was just published, where it is higher than the present one.
 
-    Ranks as `choose_latest`, and looks at two versions however many there are.
+    Ranks as `choose_latest`, and looks at two versions however many there are. The environment's description and tags
+    are those of its latest version. Objects of the session do not hear of it.
     """
-    latest = session.get(Release, environment.latest_release_id) if environment.latest_release_id else None
-    rivals = [release, latest] if latest else [release]
-    highest = max(rivals, key=lambda rival: _rank(rival.version_key, rival.yanked_at))
-    _set_latest(session, environment, highest.id)
+    connection = session.connection()
+    present = connection.execute(_PRESENT_LATEST, {"environment_id": environment_id}).one()
+    changes: dict[str, Any] = {"changed_id": environment_id, "updated_at": now()}
+    if present.id is None or _rank(offered.version_key, None) >= _rank(present.version_key, present.yanked_at):
+        changes["latest_release_id"] = offered.id
+        changes["description"] = str(offered.details.get("description") or "")
+        tags = sorted(set(offered.details.get("tags") or []))
+        connection.execute(_REMOVE_TAGS, {"old_environment_id": environment_id})
+        if tags:
+            connection.execute(_ADD_TAGS, [{"environment_id": environment_id, "tag": tag} for tag in tags])
+    connection.execute(_NOTE_PUBLISHED, changes)
+    if present.id is None:
+        claim_name(session, environment_id)
 
 
 def _rank(version_key: str, yanked_at: datetime | None) -> tuple[bool, bool, Version]:
@@ -246,7 +280,8 @@ def _set_latest(session: Session, environment: Environment, release_id: str | No
     environment.latest_release_id = release_id
     environment.updated_at = now()
     note_change(environment)
-    claim_name(session, environment)
+    session.flush()
+    claim_name(session, environment.id)
 
 
 def _is_version_of(environment: Environment) -> ColumnElement[bool]:

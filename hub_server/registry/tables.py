@@ -5,7 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, Integer, String, Text, UniqueConstraint, text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)  # fmt: skip
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from hub_server.accounts.tables import User
@@ -118,3 +130,10 @@ class ReleaseFile(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
 
     release: Mapped[Release] = relationship(back_populates="files")
+
+
+def table_of(mapped: type[Base]) -> Table:
+    """Return the table behind a class, for statements that are made once and run often."""
+    table = mapped.__table__
+    assert isinstance(table, Table)
+    return table

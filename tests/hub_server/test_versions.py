@@ -14,11 +14,20 @@ from sqlalchemy import event, select
 from hub_server.accounts.service import create_user
 from hub_server.accounts.tables import User
 from hub_server.database import Database
-from hub_server.errors import Malformed, NotFound
-from hub_server.registry.publishing import CheckedWheel, publish_alone
-from hub_server.registry.service import delete_release, find_release, releases_of, unyank_release, yank_release
-from hub_server.registry.tables import Environment, Release, ReleaseFile
+from hub_server.errors import Conflict, Malformed, NotFound
+from hub_server.registry.lone_wheels import CheckedWheel, publish_alone
+from hub_server.registry.publishing import announce_wheel
+from hub_server.registry.service import (
+    delete_environment,
+    delete_release,
+    find_release,
+    releases_of,
+    unyank_release,
+    yank_release,
+)
+from hub_server.registry.tables import Environment, EnvironmentTag, IndexName, Release, ReleaseFile
 from hub_server.registry.wheels import WheelFacts
+from prime_cli.hub.models import PackageMetadata, WheelRequest
 
 
 @pytest.fixture
@@ -113,3 +122,42 @@ def test_publishing_and_finding_read_as_little_however_many_versions_there_are(d
         for table in (Release, ReleaseFile):
             event.remove(table, "load", note)
     assert len(read) <= 8
+
+
+def test_a_wheel_that_was_announced_by_a_push_is_published_in_one_step_all_the_same(database: Database) -> None:
+    publish(database, "0.1.0")
+    digest = sha256(b"order 0.2.0")
+    with changing(database) as (session, environment):
+        file = {"filename": "order-0.2.0-py3-none-any.whl", "sha256": digest, "size": 1}
+        request = WheelRequest(content_hash=digest, semantic_version="0.2.0", metadata=PackageMetadata(), **file)
+        announce_wheel(session, environment, request, max_bytes=1000)
+    publish(database, "0.2.0")
+    with changing(database) as (session, environment):
+        first, second = releases_of(session, environment)
+        assert (first.semantic_version, first.claimed, len(first.files)) == ("0.2.0", True, 1)
+        assert second.semantic_version == "0.1.0"
+
+
+def test_publishing_raises_the_serial_and_claims_the_name_once(database: Database) -> None:
+    for version in ("0.1.0", "0.2.0"):
+        with database.read() as session:
+            before = session.scalar(select(Environment.index_serial)) or 0
+        publish(database, version)
+        with changing(database) as (session, environment):
+            assert environment.index_serial > before
+            assert session.get_one(IndexName, "order").environment_id == environment.id
+
+
+def test_a_deleted_environment_is_published_anew_without_what_it_was(database: Database) -> None:
+    publish(database, "0.1.0")
+    with changing(database) as (session, environment):
+        environment.tags = [EnvironmentTag(tag="old")]
+        delete_environment(session, environment)
+    with pytest.raises(Conflict, match="never given again"):
+        publish(database, "0.1.0")
+    with changing(database) as (_, environment):
+        assert environment.deleted_at is not None
+    publish(database, "0.2.0")
+    with changing(database) as (session, environment):
+        assert [release.semantic_version for release in releases_of(session, environment)] == ["0.2.0"]
+        assert environment.tags == []

@@ -1,0 +1,151 @@
+"""Publishing a wheel in one step, as twine and `uv publish` do.
+
+This is what a busy registry does all day, so the usual case, a version of which the hub never heard, is a handful of
+statements that are made once. Everything else, such as a repeat or a conflict, goes the way of a push by its rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from pydantic import ValidationError
+from sqlalchemy import bindparam, select, union_all
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from hub_server.accounts.tables import User
+from hub_server.database import now
+from hub_server.errors import Conflict, Malformed
+from hub_server.ids import new_id
+from hub_server.registry.publishing import announce_wheel, check_announced, publish
+from hub_server.registry.service import Offered, offer_as_latest, resolve
+from hub_server.registry.tables import Environment, Release, ReleaseFile, table_of
+from hub_server.registry.wheels import WheelFacts, version_key
+from prime_cli.hub.models import PackageMetadata, ResolveRequest, WheelRequest
+
+_ENVIRONMENTS, _RELEASES, _FILES = table_of(Environment), table_of(Release), table_of(ReleaseFile)
+_FIND = (
+    select(_ENVIRONMENTS.c.id, _ENVIRONMENTS.c.name)
+    .where(
+        _ENVIRONMENTS.c.owner_id == bindparam("owner_id"),
+        _ENVIRONMENTS.c.normalized_name == bindparam("normalized_name"),
+        _ENVIRONMENTS.c.deleted_at.is_(None),
+    )
+    .with_for_update()
+)
+_OF_ENVIRONMENT = select(_RELEASES.c.id).where(_RELEASES.c.environment_id == bindparam("environment_id"))
+_HEARD_OF = union_all(
+    _OF_ENVIRONMENT.where(_RELEASES.c.version_key == bindparam("version_key")),
+    _OF_ENVIRONMENT.where(_RELEASES.c.content_hash == bindparam("content_hash"), _RELEASES.c.claimed),
+)
+_ADD_RELEASE, _ADD_FILE = _RELEASES.insert(), _FILES.insert()
+
+
+@dataclass(frozen=True)
+class CheckedWheel:
+    """A wheel whose bytes and METADATA are in the blob store, and that was found sound."""
+
+    filename: str
+    sha256: str
+    size: int
+    facts: WheelFacts
+    metadata_sha256: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """A version that is there now; `is_new` is false where it was before, with these very bytes."""
+
+    name: str
+    version: str
+    is_new: bool
+
+
+def publish_alone(session: Session, user: User, wheel: CheckedWheel, *, max_bytes: int) -> Published:
+    """Publish a wheel in one step, by the rules of a push, and say whether that was news.
+
+    Raises:
+        Malformed: it cannot be the wheel of an environment.
+        TooLarge: it is over the hub's limit.
+        Conflict: the version is published with other bytes.
+    """
+    wanted, request = _as_push(wheel)
+    connection = session.connection()
+    normalized = canonicalize_name(wanted.name)
+    found = connection.execute(_FIND, {"owner_id": user.id, "normalized_name": normalized}).first()
+    if found is None:
+        resolve(session, user, wanted)
+        found = connection.execute(_FIND, {"owner_id": user.id, "normalized_name": normalized}).one()
+    check_announced(request, found.name, max_bytes)
+    key = version_key(request.semantic_version)
+    place = {"environment_id": found.id, "version_key": key, "content_hash": request.content_hash}
+    if connection.execute(_HEARD_OF, place).first() is not None:
+        return _publish_as_push(session, session.get_one(Environment, found.id), wheel, request, max_bytes)
+    details = request.metadata.model_dump(exclude_none=True)
+    _insert(session, wheel, {**place, "semantic_version": request.semantic_version, "details": details})
+    return Published(found.name, request.semantic_version, is_new=True)
+
+
+def _as_push(wheel: CheckedWheel) -> tuple[ResolveRequest, WheelRequest]:
+    """Return what a client of the push would have asked for this wheel."""
+    facts = wheel.facts
+    try:
+        wanted = ResolveRequest(name=facts.name)
+        request = WheelRequest(
+            content_hash=wheel.sha256,
+            filename=wheel.filename,
+            sha256=wheel.sha256,
+            size=wheel.size,
+            semantic_version=facts.version,
+            metadata=PackageMetadata(
+                description=facts.summary, dependencies=facts.requires_dist, python_requires=facts.requires_python
+            ),
+            wheel_only=True,
+        )
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise Malformed(
+            f"the METADATA of {wheel.filename} cannot be published ({problem['loc'][-1]}): {problem['msg']}"
+        ) from None
+    return wanted, request
+
+
+def _publish_as_push(
+    session: Session, environment: Environment, wheel: CheckedWheel, request: WheelRequest, max_bytes: int
+) -> Published:
+    announced = announce_wheel(session, environment, request, max_bytes=max_bytes)
+    file = session.get_one(ReleaseFile, announced.file_id)
+    is_new = not file.release.claimed
+    if is_new:
+        file.state, file.size = "verified", wheel.size
+        file.metadata_sha256, file.requires_python = wheel.metadata_sha256, wheel.facts.requires_python
+        session.flush()
+        session.expire(file.release, ["files"])
+        publish(session, file.release)
+    return Published(environment.name, file.release.semantic_version, is_new)
+
+
+def _insert(session: Session, wheel: CheckedWheel, release: dict[str, Any]) -> None:
+    """Write a version that is published from the start, with its one file."""
+    connection, release_id = session.connection(), new_id()
+    published = {"id": release_id, "wheel_only": True, "claimed": True, "published_at": now()}
+    file = {
+        "release_id": release_id,
+        "kind": "wheel",
+        "filename": wheel.filename,
+        "sha256": wheel.sha256,
+        "size": wheel.size,
+        "state": "verified",
+        "metadata_sha256": wheel.metadata_sha256,
+        "requires_python": wheel.facts.requires_python,
+    }
+    try:
+        connection.execute(_ADD_RELEASE, {**release, **published})
+        connection.execute(_ADD_FILE, file)
+    except IntegrityError:
+        raise Conflict(
+            f"version {release['semantic_version']}: another push with another content hash already exists"
+        ) from None
+    offer_as_latest(session, release["environment_id"], Offered(release_id, release["version_key"], release["details"]))
