@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
@@ -35,6 +36,7 @@ class Right(StrEnum):
     TOKEN = "the bearer of a token that this hub made for just this"  # noqa: S105  words, not a secret
     USER = "somebody with an API key"
     ADMIN = "an administrator"
+    MONITOR = "an administrator, or whoever holds the token for metrics"
     READER = "whoever may see the environment in the path; for others it does not exist"
     OWNER = "the owner of the environment in the path"
     EVALUATION_READER = "whoever may see the evaluation in the path; for others it does not exist"
@@ -46,6 +48,8 @@ class Right(StrEnum):
 RIGHTS: dict[str, Right] = {
     # web and operation
     "healthz": Right.ANYONE,
+    "readyz": Right.ANYONE,
+    "metrics": Right.MONITOR,
     "stylesheet": Right.ANYONE,
     "home_page": Right.ANYONE,
     "environment_page": Right.ANYONE,
@@ -95,7 +99,7 @@ RIGHTS: dict[str, Right] = {
     "hub_project": Right.ANYONE,
     "legacy_upload": Right.UPLOADER,
 }
-_NEEDS_A_USER = (Right.USER, Right.ADMIN, Right.OWNER, Right.EVALUATION_OWNER, Right.UPLOADER)
+_NEEDS_A_USER = (Right.USER, Right.ADMIN, Right.MONITOR, Right.OWNER, Right.EVALUATION_OWNER, Right.UPLOADER)
 
 
 def enforce(request: Request, services: HubServices) -> None:
@@ -111,6 +115,8 @@ def enforce(request: Request, services: HubServices) -> None:
     request.state.user = None
     if right in (Right.ANYONE, Right.TOKEN):
         return
+    if right is Right.MONITOR and _is_monitor(request, services):
+        return
     if right in (Right.INDEX, Right.UPLOADER):
         user = _index_caller(request, services, takes_tokens=right is Right.INDEX)
     else:
@@ -118,7 +124,7 @@ def enforce(request: Request, services: HubServices) -> None:
     request.state.user = user
     if user is None and right in _NEEDS_A_USER:
         raise NotAuthenticated("this needs an API key; run `prime login`")
-    if right is Right.ADMIN and not (user and user.is_admin):
+    if right in (Right.ADMIN, Right.MONITOR) and not (user and user.is_admin):
         raise Forbidden("this needs an administrator of the hub")
     if right is Right.UPLOADER and user is not None and user.slug != request.path_params["owner"].lower():
         raise Forbidden(f"you are {user.slug!r} and cannot publish as {request.path_params['owner']!r}")
@@ -175,6 +181,11 @@ def bearer_token(request: Request) -> str | None:
     """Return the token of an `Authorization: Bearer` header, None without one."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def _is_monitor(request: Request, services: Services) -> bool:
+    expected, sent = services.settings.metrics_token, bearer_token(request)
+    return expected is not None and sent is not None and hmac.compare_digest(sent.encode(), expected.encode())
 
 
 def _api_caller(request: Request, services: Services) -> User | None:

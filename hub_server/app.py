@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -13,6 +11,11 @@ from hub_server.accounts import routes as account_routes
 from hub_server.errors import Refusal
 from hub_server.evaluations import routes as evaluation_routes
 from hub_server.middleware import BoundedBody, OneSpelling
+from hub_server.operation import routes as operation_routes
+from hub_server.operation.addresses import PublicAddress
+from hub_server.operation.health import Readiness
+from hub_server.operation.metrics import StoreFigures
+from hub_server.operation.requests import ObservedRequests
 from hub_server.registry import index_routes, legacy_routes, upload_routes
 from hub_server.registry import routes as registry_routes
 from hub_server.services import Services
@@ -27,8 +30,13 @@ def create_app(services: Services) -> FastAPI:
         title="prime hub", version=__version__, dependencies=[Depends(enforce)], docs_url=None, redoc_url=None
     )
     app.state.services = services
+    app.state.readiness = Readiness(services)
+    services.metrics.registry.register(StoreFigures(services))
     app.add_middleware(BoundedBody)
+    app.add_middleware(ObservedRequests, metrics=services.metrics)  # below the one that gives a request a new scope
     app.add_middleware(OneSpelling)
+    if services.settings.public_url is not None:
+        app.add_middleware(PublicAddress, public_url=services.settings.public_url)
     app.add_exception_handler(Refusal, _refuse)
     app.add_exception_handler(RequestValidationError, _explain)
     for router in all_routers():
@@ -41,20 +49,13 @@ def all_routers() -> list[APIRouter]:
 
     Each of their routes stands in the table of rights, else this is an assertion that fails at the first start.
     """
-    operation = APIRouter(tags=["operation"])
-    operation.add_api_route("/healthz", healthz, methods=["GET"])
     domains = (
         account_routes, registry_routes, upload_routes, index_routes, legacy_routes, evaluation_routes, web_routes,
-        evaluation_pages,
+        evaluation_pages, operation_routes,
     )  # fmt: skip
-    routers = [operation, *(domain.router for domain in domains)]
+    routers = [domain.router for domain in domains]
     check_every_route_is_listed(route for router in routers for route in router.routes)
     return routers
-
-
-def healthz() -> dict[str, Any]:
-    """Say that the server answers, and its version."""
-    return {"status": "ok", "version": __version__}
 
 
 def _refuse(request: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -52,6 +53,21 @@ class BlobStore:
     def writer(self) -> BlobWriter:
         """Return a writer for a new blob; use it in a `with` block."""
         return BlobWriter(self, self._incoming)
+
+    def probe(self) -> None:
+        """Raise whatever keeps bytes from being stored; leaves nothing."""
+        with self.writer() as writer:
+            writer.write(b"probe")
+            writer.flushed()
+
+    def total(self) -> tuple[int, int]:
+        """Return how many blobs there are, and their bytes."""
+        count = size = 0
+        for path in self.all():
+            with contextlib.suppress(FileNotFoundError):  # collected in this moment
+                size += path.stat().st_size
+                count += 1
+        return count, size
 
     def put(self, data: bytes) -> str:
         """Store `data` and return its sha256."""

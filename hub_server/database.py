@@ -10,7 +10,7 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, DateTime, Engine, create_engine, event
+from sqlalchemy import Connection, DateTime, Engine, create_engine, event, text
 from sqlalchemy.engine import Dialect, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.orm import DeclarativeBase, Session
@@ -19,6 +19,10 @@ from sqlalchemy.types import TypeDecorator
 from hub_server.errors import NotServing
 
 _BUSY_TIMEOUT_S = 30
+_SIZE = {
+    "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
+    "postgresql": "SELECT pg_database_size(current_database())",
+}
 
 
 class Base(DeclarativeBase):
@@ -77,6 +81,16 @@ class Database:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 
+    def probe(self) -> None:
+        """Raise whatever keeps the tables from being read."""
+        with self.engine.connect() as connection:
+            connection.execute(text("SELECT version_num FROM alembic_version")).all()
+
+    def size_bytes(self) -> int:
+        """Return how much room the database takes."""
+        with self.engine.connect() as connection:
+            return int(connection.execute(text(_SIZE[self.engine.dialect.name])).scalar_one())
+
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
@@ -84,8 +98,10 @@ class Database:
 
 def _create_engine(url: str) -> Engine:
     if make_url(url).get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
-    engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False})
+        return create_engine(url, pool_pre_ping=True, hide_parameters=True)
+    connect_args = {"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False}
+    # The values of a statement that fails stay out of errors, and so out of the log.
+    engine = create_engine(url, connect_args=connect_args, hide_parameters=True)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import ipaddress
 import json
+import logging
 import os
 import signal
 import socket
@@ -23,12 +24,17 @@ from hub_server.app import create_app
 from hub_server.blobs import BlobStore
 from hub_server.database import Database
 from hub_server.errors import NotServing
+from hub_server.operation import logs
+from hub_server.operation.addresses import read_public_url
+from hub_server.operation.logs import LogFormat, LogLevel
 from hub_server.services import Services
 from hub_server.settings import open_settings
 from hub_server.signing import Signer
+from prime_cli import __version__
 from prime_cli.core.files import write_json_atomically
 
 _SHUTDOWN_S = 5
+LOOPBACK = "127.0.0.1,::1"
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class Serving:
     data_dir: Path
     admin_key_path: Path
     is_first_start: bool
+    is_encrypted: bool  # a proxy is said to stand in front
     is_loopback: bool
 
 
@@ -49,20 +56,27 @@ def serve(
     port: int,
     data_dir: Path,
     database_url: str | None = None,
+    public_url: str = "",
+    trusted_proxies: str = LOOPBACK,
+    log_format: LogFormat = LogFormat.TEXT,
+    log_level: LogLevel = LogLevel.INFO,
     ready_file: Path | None = None,
     on_ready: Callable[[Serving], None],
 ) -> None:
     """Serve until SIGTERM, which ends it normally, or SIGINT, which ends it with KeyboardInterrupt.
 
-    `ready_file` gets {url, pid, admin_key_path} once requests are accepted, and `on_ready` is called.
+    `ready_file` gets {url, pid, admin_key_path} once requests are accepted, and `on_ready` is called. Of
+    `trusted_proxies`, addresses and networks with commas between, X-Forwarded-For and X-Forwarded-Proto are believed.
 
     Raises:
-        NotServing: the port or the data folder is taken, or the database cannot be used.
+        NotServing: the port or the data folder is taken, the database cannot be used, or an option cannot be.
     """
+    known_as = read_public_url(public_url)
+    logs.configure(log_format, log_level)
     with _listening(host, port) as listener, contextlib.ExitStack() as stack:
         data_dir = data_dir.expanduser().absolute()
         try:
-            settings = open_settings(data_dir, database_url)
+            settings = open_settings(data_dir, database_url, known_as)
             stack.enter_context(only_server_of(data_dir))
         except OSError as error:
             raise NotServing(f"cannot use the data folder {data_dir}: {error.strerror}") from None
@@ -83,6 +97,7 @@ def serve(
             data_dir=data_dir,
             admin_key_path=settings.admin_key_path,
             is_first_start=is_first_start,
+            is_encrypted=(known_as or "").startswith("https:"),
             is_loopback=ipaddress.ip_address(listener.getsockname()[0]).is_loopback,
         )
 
@@ -91,18 +106,24 @@ def serve(
             write_json_atomically(data_dir / "server.json", facts)
             if ready_file is not None:
                 write_json_atomically(ready_file, facts)
+            logs.log(
+                logging.INFO, "started", url=serving.url, public_url=known_as, version=__version__, pid=serving.pid
+            )
             on_ready(serving)
 
         config = uvicorn.Config(
             create_app(services),
+            log_config=None,
             log_level="warning",
-            access_log=False,  # upload URLs carry their right in the path
+            access_log=False,  # upload URLs carry their right in the path; see operation/requests.py
+            forwarded_allow_ips=trusted_proxies,
             timeout_graceful_shutdown=_SHUTDOWN_S,
             server_header=False,
         )
         server = _Server(config, ready)
         server.run(sockets=[listener])
         (data_dir / "server.json").unlink(missing_ok=True)
+        logs.log(logging.INFO, "stopped")
         if server.ended_by == signal.SIGINT:
             raise KeyboardInterrupt
 

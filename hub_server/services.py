@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from hub_server.blobs import BlobStore
 from hub_server.database import Database
+from hub_server.operation.metrics import Metrics
 from hub_server.registry.inspect import SourceTrees
 from hub_server.registry.page_cache import PageCache
 from hub_server.settings import HubSettings
@@ -25,6 +26,7 @@ class Services:
     signer: Signer
     pages: PageCache = field(default_factory=PageCache)
     sources: SourceTrees = field(default_factory=SourceTrees)
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 async def services_of(request: Request) -> Services:

@@ -7,9 +7,11 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from hub_server.errors import NotServing
 from prime_cli.core.files import write_text_atomically
 
 GIBIBYTE = 1024**3
+_MIN_TOKEN_LENGTH = 16
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class HubSettings:
     database_url: str
     signing_secret: bytes
     max_upload_bytes: int = GIBIBYTE
+    public_url: str | None = None
+    metrics_token: str | None = None
 
     @property
     def blob_dir(self) -> Path:
@@ -32,14 +36,28 @@ class HubSettings:
         return self.data_dir / "admin.key"
 
 
-def open_settings(data_dir: Path, database_url: str | None) -> HubSettings:
-    """Make the data folder (0700) and its signing secret where they are missing, and return the settings."""
+def open_settings(data_dir: Path, database_url: str | None, public_url: str | None = None) -> HubSettings:
+    """Make the data folder (0700) and its signing secret where they are missing, and return the settings.
+
+    Raises:
+        NotServing: PRIME_HUB_METRICS_TOKEN is too short to be a secret.
+    """
+    metrics_token = _metrics_token()
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return HubSettings(
         data_dir=data_dir,
         database_url=database_url or f"sqlite:///{data_dir / 'hub.db'}",
         signing_secret=_signing_secret(data_dir / "signing.key"),
+        public_url=public_url,
+        metrics_token=metrics_token,
     )
+
+
+def _metrics_token() -> str | None:
+    token = os.environ.get("PRIME_HUB_METRICS_TOKEN", "").strip()
+    if token and len(token) < _MIN_TOKEN_LENGTH:
+        raise NotServing(f"PRIME_HUB_METRICS_TOKEN has fewer than {_MIN_TOKEN_LENGTH} characters")
+    return token or None
 
 
 def _signing_secret(path: Path) -> bytes:

@@ -45,6 +45,11 @@ class RunningHub:
                 self.users[slug] = answer(admin.post("/users", json={"slug": slug}))["data"]["api_key"]
         return self.users[slug]
 
+    @property
+    def log(self) -> str:
+        """What it wrote to stderr since its data folder was new."""
+        return (self.data_dir.parent / f"{self.data_dir.name}.log").read_text()
+
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and return the exit status."""
         self.process.send_signal(number)
@@ -56,12 +61,14 @@ def start_hub(data_dir: Path, *options: str) -> RunningHub:
     ready = data_dir.parent / f"{data_dir.name}.ready.json"
     ready.unlink(missing_ok=True)
     command = [*PRIME, "hub", "serve", "--port", "0", "--data-dir", str(data_dir), "--ready-file", str(ready), *options]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=dict(os.environ))
+    log_path = data_dir.parent / f"{data_dir.name}.log"
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=dict(os.environ))
     deadline = time.monotonic() + 60
     while not ready.exists():
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
-            raise AssertionError(f"the hub did not start: {process.stderr.read().decode() if process.stderr else ''}")
+            raise AssertionError(f"the hub did not start: {log_path.read_text()}")
         time.sleep(0.05)
     facts = json.loads(ready.read_text())
     return RunningHub(process, facts["url"], data_dir, Path(facts["admin_key_path"]).read_text().strip())

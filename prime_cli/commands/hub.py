@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -32,18 +32,44 @@ def serve(
     ready_file: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Write {url, pid, admin_key_path} here once it answers.")
     ] = None,
+    public_url: Annotated[
+        str, typer.Option(metavar="URL", envvar="PRIME_HUB_PUBLIC_URL", help="Where others reach it, behind a proxy.")
+    ] = "",
+    trusted_proxies: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESSES",
+            envvar="PRIME_HUB_TRUSTED_PROXIES",
+            help="Whose X-Forwarded-For and X-Forwarded-Proto count: addresses or networks, with commas between.",
+        ),
+    ] = "127.0.0.1,::1",
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option(help="How the log on stderr looks; json writes an object a line.")
+    ] = "text",
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], typer.Option(help="The least important lines to log.")
+    ] = "info",
 ) -> None:
     """Serve a hub until Ctrl-C. The first start makes an administrator and stores its API key.
 
     JSON output (--output json), once it answers: {url, pid, data_dir, admin_key_path, first_start}
     """
-    _server().serve(
+    from functools import partial
+
+    server = _server()
+    from hub_server.operation.logs import LogFormat, LogLevel
+
+    server.serve(
         host=host,
         port=port,
         data_dir=_data_dir(data_dir),
         database_url=database_url or None,
+        public_url=public_url,
+        trusted_proxies=trusted_proxies,
+        log_format=LogFormat(log_format),
+        log_level=LogLevel(log_level),
         ready_file=ready_file,
-        on_ready=_say_ready,
+        on_ready=partial(_say_ready, with_notes=log_format == "text"),
     )
 
 
@@ -145,7 +171,7 @@ def _data_dir(given: Path | None) -> Path:
     return (given or prime_home() / "hub").expanduser().absolute()
 
 
-def _say_ready(serving: Serving) -> None:
+def _say_ready(serving: Serving, *, with_notes: bool) -> None:
     from prime_cli.core.output import note, print_result, warn
 
     print_result(
@@ -158,9 +184,11 @@ def _say_ready(serving: Serving) -> None:
         },
         f"The hub answers at {serving.url}",
     )
+    if not with_notes:
+        return  # stderr carries nothing but JSON then
     if serving.is_first_start:
         note(f"First start: the administrator's API key lies in {serving.admin_key_path} (readable by you only).")
         note(f"Log in with: prime login --base-url {serving.url} --api-key-file {serving.admin_key_path}")
-    if not serving.is_loopback:
+    if not (serving.is_loopback or serving.is_encrypted):
         warn("others reach this hub without encryption; put a TLS proxy in front of it")
     note("Ctrl-C stops it.")

@@ -25,6 +25,7 @@ EXPECTED: dict[Right, tuple[int | None, ...]] = {
     Right.UPLOADER: (401, 403, None, 403),
     Right.USER: (401, None, None, None),
     Right.ADMIN: (401, 403, 403, None),
+    Right.MONITOR: (401, 403, 403, None),
     Right.READER: (404, 404, None, 404),
     Right.OWNER: (401, 404, None, 404),
     Right.EVALUATION_READER: (404, 404, None, 404),
@@ -61,7 +62,7 @@ def test_each_route_lets_in_whom_its_right_names(hub: RunningHub, parts: dict[st
             assert response.status_code in (401, 403, 404), "a key is not the token that this route asks for"
         elif refused is not None:
             assert response.status_code == refused, (position, response.text)
-        elif right in (Right.USER, Right.ADMIN):
+        elif right in (Right.USER, Right.ADMIN, Right.MONITOR):
             assert response.status_code not in (401, 403), (position, response.text)
         elif right in (Right.READER, Right.OWNER):
             assert "environment the-owner/locked not found" not in response.text
