@@ -23,6 +23,8 @@ from hub_server.evaluations.service import get_evaluation
 from hub_server.evaluations.tables import Evaluation
 from hub_server.registry.service import find_environment, get_environment
 from hub_server.registry.tables import Environment
+from hub_server.secrets.service import get_global
+from hub_server.secrets.tables import Secret
 from hub_server.services import HubServices, Services
 
 INDEX_TOKEN_PURPOSE = "index"  # noqa: S105  the name of a purpose, not a secret
@@ -41,6 +43,7 @@ class Right(StrEnum):
     OWNER = "the owner of the environment in the path"
     EVALUATION_READER = "whoever may see the evaluation in the path; for others it does not exist"
     EVALUATION_OWNER = "whoever pushed the evaluation in the path"
+    SECRET_KEEPER = "whose secret the path names; for others it does not exist"  # noqa: S105  words, not a secret
     UPLOADER = "the owner in the path, by an API key, which may be the password"
     INDEX = "anyone; an API key or an index token as the password shows private environments"
 
@@ -91,6 +94,22 @@ RIGHTS: dict[str, Right] = {
     "change_evaluation": Right.EVALUATION_OWNER,
     "add_samples": Right.EVALUATION_OWNER,
     "finalize_evaluation": Right.EVALUATION_OWNER,
+    # secrets
+    "list_secrets": Right.USER,
+    "add_secret": Right.USER,
+    "secret_details": Right.SECRET_KEEPER,
+    "change_secret": Right.SECRET_KEEPER,
+    "delete_secret": Right.SECRET_KEEPER,
+    "list_environment_secrets": Right.OWNER,
+    "add_environment_secret": Right.OWNER,
+    "change_environment_secret": Right.OWNER,
+    "delete_environment_secret": Right.OWNER,
+    "link_secret": Right.OWNER,
+    "unlink_secret": Right.OWNER,
+    "list_variables": Right.OWNER,
+    "add_variable": Right.OWNER,
+    "change_variable": Right.OWNER,
+    "delete_variable": Right.OWNER,
     # the index for pip and uv
     "index_projects": Right.INDEX,
     "index_project": Right.INDEX,
@@ -99,7 +118,9 @@ RIGHTS: dict[str, Right] = {
     "hub_project": Right.ANYONE,
     "legacy_upload": Right.UPLOADER,
 }
-_NEEDS_A_USER = (Right.USER, Right.ADMIN, Right.MONITOR, Right.OWNER, Right.EVALUATION_OWNER, Right.UPLOADER)
+_NEEDS_A_USER = (
+    Right.USER, Right.ADMIN, Right.MONITOR, Right.OWNER, Right.EVALUATION_OWNER, Right.SECRET_KEEPER, Right.UPLOADER,
+)  # fmt: skip
 
 
 def enforce(request: Request, services: HubServices) -> None:
@@ -139,6 +160,9 @@ def enforce(request: Request, services: HubServices) -> None:
         if right is Right.EVALUATION_OWNER and (user is None or evaluation.owner_id != user.id):
             raise Forbidden(f"evaluation {evaluation.id} belongs to {evaluation.owner.slug!r}")
         request.state.evaluation = evaluation
+    if right is Right.SECRET_KEEPER and user is not None:
+        with services.database.read() as session:
+            request.state.secret = get_global(session, user, request.path_params["secret_id"])
 
 
 def check_every_route_is_listed(routes: Iterable[BaseRoute]) -> None:
@@ -171,10 +195,17 @@ async def _evaluation(request: Request) -> Evaluation:
     return evaluation
 
 
+async def _secret(request: Request) -> Secret:
+    secret = request.state.secret
+    assert isinstance(secret, Secret)
+    return secret
+
+
 Visitor = Annotated[User | None, Depends(_optional_user)]
 Caller = Annotated[User, Depends(_known_user)]
 PathEnvironment = Annotated[Environment, Depends(_environment)]
 PathEvaluation = Annotated[Evaluation, Depends(_evaluation)]
+PathSecret = Annotated[Secret, Depends(_secret)]
 
 
 def bearer_token(request: Request) -> str | None:

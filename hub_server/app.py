@@ -18,6 +18,7 @@ from hub_server.operation.metrics import StoreFigures
 from hub_server.operation.requests import ObservedRequests
 from hub_server.registry import index_routes, legacy_routes, upload_routes
 from hub_server.registry import routes as registry_routes
+from hub_server.secrets import routes as secret_routes
 from hub_server.services import Services
 from hub_server.web import evaluation_routes as evaluation_pages
 from hub_server.web import routes as web_routes
@@ -50,8 +51,8 @@ def all_routers() -> list[APIRouter]:
     Each of their routes stands in the table of rights, else this is an assertion that fails at the first start.
     """
     domains = (
-        account_routes, registry_routes, upload_routes, index_routes, legacy_routes, evaluation_routes, web_routes,
-        evaluation_pages, operation_routes,
+        account_routes, registry_routes, upload_routes, index_routes, legacy_routes, evaluation_routes, secret_routes,
+        web_routes, evaluation_pages, operation_routes,
     )  # fmt: skip
     routers = [domain.router for domain in domains]
     check_every_route_is_listed(route for router in routers for route in router.routes)

@@ -7,6 +7,7 @@ Refusal            the base: `status`, and `detail` as the client shows it
   NotFound         404  not there, or not for the caller's eyes
   Conflict         409  it would change what is published, or take what is taken
   TooLarge         413  over a limit
+  Unavailable      503  the hub itself is not in order; its operator has to act
   NotServing       the server cannot start (for the operator, never on the wire)
 """
 
@@ -57,6 +58,12 @@ class TooLarge(Refusal):
     """It is over a limit of this hub."""
 
     status = 413
+
+
+class Unavailable(Refusal):
+    """The hub itself is not in order for this; its operator has to act."""
+
+    status = 503
 
 
 class NotServing(PrimeError):

@@ -27,6 +27,7 @@ from hub_server.errors import NotServing
 from hub_server.operation import logs
 from hub_server.operation.addresses import read_public_url
 from hub_server.operation.logs import LogFormat, LogLevel
+from hub_server.secrets.keys import open_vault
 from hub_server.services import Services
 from hub_server.settings import open_settings
 from hub_server.signing import Signer
@@ -69,7 +70,8 @@ def serve(
     `trusted_proxies`, addresses and networks with commas between, X-Forwarded-For and X-Forwarded-Proto are believed.
 
     Raises:
-        NotServing: the port or the data folder is taken, the database cannot be used, or an option cannot be.
+        NotServing: the port or the data folder is taken, the database or an option cannot be used, or the key of the
+            secrets lacks.
     """
     known_as = read_public_url(public_url)
     logs.configure(log_format, log_level)
@@ -85,12 +87,13 @@ def serve(
         try:
             database.migrate()
             is_first_start = ensure_administrator(database, settings)
+            vault = open_vault(database, data_dir)
         except SQLAlchemyError as error:
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
             raise NotServing(f"cannot use the database of {data_dir}: {reason}") from None
         blobs = BlobStore(settings.blob_dir)
         blobs.clear_incoming()
-        services = Services(settings, database, blobs, Signer(settings.signing_secret))
+        services = Services(settings, database, blobs, Signer(settings.signing_secret), vault)
         serving = Serving(
             url=_url(host, listener),
             pid=os.getpid(),

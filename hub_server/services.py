@@ -12,6 +12,7 @@ from hub_server.database import Database
 from hub_server.operation.metrics import Metrics
 from hub_server.registry.inspect import SourceTrees
 from hub_server.registry.page_cache import PageCache
+from hub_server.secrets.vault import Vault
 from hub_server.settings import HubSettings
 from hub_server.signing import Signer
 
@@ -24,6 +25,7 @@ class Services:
     database: Database
     blobs: BlobStore
     signer: Signer
+    vault: Vault
     pages: PageCache = field(default_factory=PageCache)
     sources: SourceTrees = field(default_factory=SourceTrees)
     metrics: Metrics = field(default_factory=Metrics)

@@ -6,7 +6,8 @@ from alembic import context
 
 import hub_server.accounts.tables
 import hub_server.evaluations.tables
-import hub_server.registry.tables  # noqa: F401  they fill the metadata
+import hub_server.registry.tables
+import hub_server.secrets.tables  # noqa: F401  they fill the metadata
 from hub_server.database import Base
 
 context.configure(

@@ -18,6 +18,7 @@ from hub_server.database import now
 from hub_server.errors import Forbidden, Malformed, NotFound
 from hub_server.registry.index_names import claim_name, note_change
 from hub_server.registry.tables import Environment, EnvironmentTag, Release, table_of
+from hub_server.secrets.service import forget_environment
 from prime_cli.hub.models import ResolveRequest, Visibility
 
 _MIN_HASH_PREFIX = 8
@@ -184,6 +185,7 @@ def find_release(session: Session, environment: Environment, wanted: str) -> Rel
 def delete_environment(session: Session, environment: Environment) -> None:
     """Hide an environment and all its versions for good; none of its versions is ever given again."""
     session.execute(update(Release).where(_is_version_of(environment)).values(deleted_at=now()))
+    forget_environment(session, environment.id)
     environment.deleted_at = now()
     environment.latest_release_id = None
     note_change(environment)

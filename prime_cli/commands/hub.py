@@ -128,6 +128,34 @@ def collect_garbage(
     )
 
 
+@app.command("rotate-secrets-key")
+def rotate_secrets_key(
+    data_dir: DataDir = None,
+    forget_lost: Annotated[
+        bool, typer.Option("--forget-lost", help="When the present key is lost: delete all values, and begin anew.")
+    ] = False,
+    database_url: Annotated[
+        str, typer.Option(metavar="URL", help="Another database than SQLite in the data folder.")
+    ] = "",
+) -> None:
+    """Encrypt all secrets and variables anew under another key, in one transaction; the hub must be off.
+
+    The key is the first of PRIME_HUB_SECRETS_KEY (NEW,OLD) where that is set, else a fresh one in secrets.key.
+
+    JSON output (--output json): {resealed, forgotten, fingerprint, kept_in}
+    """
+    from dataclasses import asdict
+
+    from prime_cli.core.output import print_result
+
+    _server()
+    from hub_server.secrets.rotation import rotate_key_of
+
+    done = rotate_key_of(_data_dir(data_dir), database_url or None, forget_lost=forget_lost)
+    lost = f" {done.forgotten} values that no key opens were deleted." if done.forgotten else ""
+    print_result(asdict(done), f"Sealed {done.resealed} values anew.{lost} The key lies in {done.kept_in}.")
+
+
 @app.command("add-user")
 def add_user(
     slug: Annotated[str, typer.Argument(metavar="SLUG", help="3 to 30 of a-z, 0-9 and dashes.")],

@@ -6,11 +6,12 @@ listed here: newer clients send more, and those keys are ignored.
 
 from __future__ import annotations
 
+import base64
 import json
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
 SLUG_PATTERN = r"^[a-z0-9-]{3,30}$"
 
@@ -184,3 +185,73 @@ class EvaluationEnd(Wire):
     """Completes an evaluation."""
 
     metrics: JsonObject | None = None
+
+
+def _usable_value(value: SecretStr) -> SecretStr:
+    """Refuse what no environment variable can hold. The words never repeat the value."""
+    try:
+        size = len(value.get_secret_value().encode())
+    except UnicodeEncodeError:
+        raise ValueError("it holds half of a character") from None
+    if not 0 < size <= MAX_SECRET_BYTES:
+        raise ValueError(f"it has {size} bytes; 1 to {MAX_SECRET_BYTES} are taken")
+    if "\0" in value.get_secret_value():
+        raise ValueError("it holds a zero byte; send the content of a file in base64 with `isFile`")
+    return value
+
+
+def _plain_text(text: str) -> str:
+    """Refuse what databases do not keep."""
+    if "\0" in text:
+        raise ValueError("it holds a zero byte")
+    return text
+
+
+MAX_SECRET_BYTES = 64 * 1024
+NAME_OF_A_VALUE = r"^[A-Z][A-Z0-9_]*$"
+SecretName = Annotated[str, StringConstraints(pattern=NAME_OF_A_VALUE, max_length=100)]
+SecretValue = Annotated[SecretStr, AfterValidator(_usable_value)]
+SecretDescription = Annotated[str, StringConstraints(max_length=2000), AfterValidator(_plain_text)]
+
+
+class NewVariable(Wire):
+    """Adds a variable to an environment."""
+
+    name: SecretName
+    value: SecretValue
+    description: SecretDescription | None = None
+
+
+class NewSecret(NewVariable):
+    """Adds a secret. `isFile`: the value is the content of a file in base64."""
+
+    is_file: bool = Field(default=False, alias="isFile")
+
+    @model_validator(mode="after")
+    def _is_base64(self) -> Self:
+        if self.is_file:
+            try:
+                base64.b64decode(self.value.get_secret_value(), validate=True)
+            except ValueError:
+                raise ValueError("with `isFile` the value must be the content of a file in base64") from None
+        return self
+
+
+class NewGlobalSecret(NewSecret):
+    """Adds a secret of the caller, or of a team."""
+
+    team_id: str | None = Field(default=None, alias="teamId", max_length=100)
+
+
+class SecretChange(Wire):
+    """Changes what is named of a secret or a variable and leaves the rest."""
+
+    name: SecretName | None = None
+    value: SecretValue | None = None
+    description: SecretDescription | None = None
+
+
+class GlobalSecretChange(SecretChange):
+    """The same for a global secret, whose team clients name in the body or in the query."""
+
+    team_id: str | None = Field(default=None, alias="teamId", max_length=100)

@@ -30,6 +30,7 @@ EXPECTED: dict[Right, tuple[int | None, ...]] = {
     Right.OWNER: (401, 404, None, 404),
     Right.EVALUATION_READER: (404, 404, None, 404),
     Right.EVALUATION_OWNER: (401, 404, None, 404),
+    Right.SECRET_KEEPER: (401, 404, None, 404),
 }
 ROUTES = [route for router in all_routers() for route in router.routes if isinstance(route, APIRoute)]
 
@@ -42,11 +43,13 @@ def parts(hub: RunningHub) -> dict[str, str]:
         assert push.run().is_success
         assert client.post("/environmentshub/resolve", json={"name": "doomed"}).is_success
         evaluation = answer(client.post("/evaluations/", json={"name": "locked"}))["evaluation_id"]
+        secret = answer(client.post("/secrets", json={"name": "LOCKED", "value": "locked"}))["data"]["id"]
         details = answer(client.get("/environmentshub/the-owner/locked/@latest"))["data"]
     return {
         "owner": "the-owner", "name": "locked", "version": "9.9.9", "environment_id": push.environment_id,
         "wheel_id": "none", "version_id": "none", "token": "none", "project": "locked", "filename": push.filename,
         "sha256": details["wheel_sha256"], "evaluation_id": evaluation,
+        "secret_id": secret,
     }  # fmt: skip
 
 

@@ -1,0 +1,29 @@
+"""Changing the key of the secrets of a data folder, while no hub runs on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hub_server.database import Database
+from hub_server.errors import NotServing
+from hub_server.secrets.keys import Rotated, rotate_key
+from hub_server.serve import only_server_of
+from hub_server.settings import open_settings
+
+
+def rotate_key_of(data_dir: Path, database_url: str | None, *, forget_lost: bool) -> Rotated:
+    """Give the secrets of a data folder another key.
+
+    Raises:
+        NotServing: there is no hub in this folder, one runs on it, or the present key is not at hand.
+    """
+    if not data_dir.is_dir() or not (database_url or (data_dir / "hub.db").exists()):
+        raise NotServing(f"{data_dir} is not the data folder of a hub", hint="name it with `--data-dir`")
+    settings = open_settings(data_dir, database_url)
+    with only_server_of(data_dir):
+        database = Database(settings.database_url)
+        try:
+            database.migrate()
+            return rotate_key(database, data_dir, forget_lost=forget_lost)
+        finally:
+            database.close()
