@@ -33,12 +33,12 @@ async def legacy_upload(owner: str, user: Caller, request: Request, services: Hu
         form = FormReader(
             request.headers.get("content-type", ""), _FILE_FIELD, writer, services.settings.max_upload_bytes
         )
-        await _receive(request, form)
-        filename = _check_form(form, writer)
-        return await run_in_threadpool(_publish, services, user, filename, writer)
+        rest = await _receive(request, form)
+        return await run_in_threadpool(_finish, services, user, form, writer, rest)
 
 
-async def _receive(request: Request, form: FormReader) -> None:
+async def _receive(request: Request, form: FormReader) -> bytes:
+    """Feed the form and return what is left, so that a small form costs one visit to a thread in all."""
     gathered = bytearray()
     try:
         async for chunk in request.stream():
@@ -48,7 +48,7 @@ async def _receive(request: Request, form: FormReader) -> None:
                 gathered.clear()
     except ClientDisconnect:
         raise Malformed("the upload broke off") from None
-    await run_in_threadpool(form.feed, bytes(gathered))
+    return bytes(gathered)
 
 
 def _check_form(form: FormReader, writer: BlobWriter) -> str:
@@ -77,12 +77,15 @@ def _check_form(form: FormReader, writer: BlobWriter) -> str:
     return filename
 
 
-def _publish(services: Services, user: User, filename: str, writer: BlobWriter) -> dict[str, Any]:
+def _finish(services: Services, user: User, form: FormReader, writer: BlobWriter, rest: bytes) -> dict[str, Any]:
     """Check and publish in an order in which only the last step, one transaction, makes anything visible."""
-    facts = read_wheel(writer.flushed(), filename)
-    writer.keep()
-    metadata_sha256 = services.blobs.put(facts.metadata)
-    wheel = CheckedWheel(filename, writer.sha256, writer.size, facts, metadata_sha256)
+    form.feed(rest)
+    filename = _check_form(form, writer)
+    facts = read_wheel(writer.written(), filename)
+    with services.blobs.writer() as metadata:
+        metadata.write(facts.metadata)
+        services.blobs.keep(writer, metadata)
+        wheel = CheckedWheel(filename, writer.sha256, writer.size, facts, metadata.sha256)
     with services.database.write() as session:
         done = publish_alone(session, user, wheel, max_bytes=services.settings.max_upload_bytes)
     words = "is published" if done.is_new else "is published already, with these very bytes"
