@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from sqlalchemy.exc import DataError
 
 from hub_server.access import check_every_route_is_listed, enforce
 from hub_server.accounts import routes as account_routes
@@ -40,6 +41,7 @@ def create_app(services: Services) -> FastAPI:
         app.add_middleware(PublicAddress, public_url=services.settings.public_url)
     app.add_exception_handler(Refusal, _refuse)
     app.add_exception_handler(RequestValidationError, _explain)
+    app.add_exception_handler(DataError, _refuse_value)
     for router in all_routers():
         app.include_router(router)
     return app
@@ -66,6 +68,12 @@ def _refuse(request: Request, error: Exception) -> Response:
         scheme = "Basic" if request.url.path.startswith("/index/") else "Bearer"
         headers["WWW-Authenticate"] = f'{scheme} realm="prime hub"'
     return JSONResponse({"detail": error.detail}, status_code=error.status, headers=headers)
+
+
+def _refuse_value(_request: Request, _error: Exception) -> Response:
+    """Answer for a value that got past the models and that PostgreSQL does not take, such as a text with a NUL."""
+    words = "a value in this request cannot be kept: it is too long or too large, or holds a NUL character"
+    return JSONResponse({"detail": words}, status_code=400)
 
 
 def _explain(_request: Request, error: Exception) -> Response:

@@ -15,7 +15,7 @@ from sqlalchemy import Column, delete, func, select
 from sqlalchemy.orm import Session
 
 from hub_server.blobs import GONE_SUFFIX, BlobStore
-from hub_server.database import Base, Database, now
+from hub_server.database import Base, Database, now, open_database
 from hub_server.errors import NotServing
 from hub_server.registry.tables import Release, ReleaseFile
 from hub_server.serve import only_server_of
@@ -54,9 +54,10 @@ def collect_garbage(data_dir: Path, database_url: str | None, grace: timedelta) 
                     f"a hub is running on {data_dir}, and an upload may be under way",
                     hint="stop it first, or give a grace of 2 hours or more",
                 ) from None
-        database = Database(settings.database_url)
+        database = open_database(settings.database_url)
         stack.callback(database.close)
-        database.migrate()
+        if grace < _SAFE_BESIDE_A_SERVER:
+            stack.enter_context(database.as_server(alone=True))
         return collect(database, BlobStore(settings.blob_dir), grace=grace)
 
 

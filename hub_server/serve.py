@@ -17,12 +17,11 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
-from sqlalchemy.exc import SQLAlchemyError
 
 from hub_server.accounts.service import ensure_administrator
 from hub_server.app import create_app
 from hub_server.blobs import BlobStore
-from hub_server.database import Database
+from hub_server.database import open_database
 from hub_server.errors import NotServing
 from hub_server.operation import logs
 from hub_server.operation.addresses import read_public_url
@@ -82,15 +81,11 @@ def serve(
             stack.enter_context(only_server_of(data_dir))
         except OSError as error:
             raise NotServing(f"cannot use the data folder {data_dir}: {error.strerror}") from None
-        database = Database(settings.database_url)
+        database = open_database(settings.database_url)
         stack.callback(database.close)
-        try:
-            database.migrate()
-            is_first_start = ensure_administrator(database, settings)
-            vault = open_vault(database, data_dir)
-        except SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            raise NotServing(f"cannot use the database of {data_dir}: {reason}") from None
+        stack.enter_context(database.as_server())
+        is_first_start = ensure_administrator(database, settings)
+        vault = open_vault(database, data_dir)
         blobs = BlobStore(settings.blob_dir)
         blobs.clear_incoming()
         services = Services(settings, database, blobs, Signer(settings.signing_secret), vault)

@@ -70,7 +70,7 @@ def user_of_key(database: Database, key: str) -> User | None:
     if found is None or found.revoked_at is not None or not hmac.compare_digest(found.key_hash, key_hash):
         return None
     if found.last_used_at is None or now() - found.last_used_at > _LAST_USE_RESOLUTION:
-        with database.write() as session:
+        with database.write(f"key {found.id}") as session:
             session.execute(update(ApiKey).where(ApiKey.id == found.id).values(last_used_at=now()))
     return found.user
 

@@ -50,9 +50,8 @@ def add_samples(database: Database, blobs: BlobStore, evaluation_id: str, sample
         known = _known(session, evaluation_id, samples)
     fresh = [sample for sample in samples if sample.identity not in known]
     sha256, places = _store(blobs, fresh) if fresh else ("", [])
-    with database.write() as session:
-        # Where the database lets several write at once, the row is the lock of the evaluation.
-        evaluation = session.scalars(select(Evaluation).where(Evaluation.id == evaluation_id).with_for_update()).one()
+    with database.write(f"evaluation {evaluation_id}") as session:
+        evaluation = session.get_one(Evaluation, evaluation_id)
         appeared = _known(session, evaluation_id, fresh)
         if len(appeared) < len(fresh):
             batch = _batch(session, evaluation_id, sha256)

@@ -94,7 +94,7 @@ def change(session: Session, evaluation_id: str, changes: EvaluationChange) -> E
     Raises:
         Conflict: it is to end, and has ended in another way.
     """
-    evaluation = _locked(session, evaluation_id)
+    evaluation = session.get_one(Evaluation, evaluation_id)
     if changes.status is not None and changes.status != evaluation.status:
         if evaluation.status in (*_ENDED_EARLY, EvaluationStatus.COMPLETED):
             raise Conflict(f"evaluation {evaluation_id} is already closed: {evaluation.status}")
@@ -115,7 +115,7 @@ def complete(session: Session, evaluation_id: str, end: EvaluationEnd) -> Evalua
     Raises:
         Conflict: it failed, timed out or was cancelled before.
     """
-    evaluation = _locked(session, evaluation_id)
+    evaluation = session.get_one(Evaluation, evaluation_id)
     if evaluation.status in _ENDED_EARLY:
         raise Conflict(f"evaluation {evaluation_id} is already closed: {evaluation.status}")
     if evaluation.status != EvaluationStatus.COMPLETED:
@@ -169,10 +169,6 @@ def _on_environment(user: User | None, name: str) -> Select[str]:
         .where(Environment.normalized_name == canonicalize_name(plain), visible_to(user))
     )
     return matching.where(User.slug == owner.lower()) if owner else matching
-
-
-def _locked(session: Session, evaluation_id: str) -> Evaluation:
-    return session.scalars(select(Evaluation).where(Evaluation.id == evaluation_id).with_for_update()).one()
 
 
 def _check_team(team_id: str | None) -> None:

@@ -31,6 +31,11 @@ class Announced:
     needs_upload: bool
 
 
+def scope_of(environment_id: str) -> str:
+    """Return the scope of a transaction in which a push goes on: pushes to other environments need not wait."""
+    return f"environment {environment_id}"
+
+
 def announce_wheel(session: Session, environment: Environment, request: WheelRequest, *, max_bytes: int) -> Announced:
     """Note that a wheel is coming.
 
@@ -117,11 +122,11 @@ def finalize_wheel(services: Services, environment_id: str, file_id: str) -> Non
         try:
             facts = read_wheel(services.blobs.path(file.sha256), file.filename)
         except Malformed:
-            with services.database.write() as session:
+            with services.database.write(scope_of(environment_id)) as session:
                 session.delete(session.get_one(ReleaseFile, file_id))
             raise
     metadata_sha256 = services.blobs.put(facts.metadata) if facts else None
-    with services.database.write() as session:
+    with services.database.write(scope_of(environment_id)) as session:
         file = _file_of(session, environment_id, file_id)
         if facts is not None:
             file.state, file.metadata_sha256 = "verified", metadata_sha256
@@ -145,7 +150,7 @@ def finalize_source(services: Services, environment_id: str, release_id: str) ->
             raise Malformed("the source archive was announced but not uploaded yet")
     if not release.claimed:
         check_source_archive(services.blobs.path(stored[-1].sha256), stored[-1].filename)
-    with services.database.write() as session:
+    with services.database.write(scope_of(environment_id)) as session:
         release = _release_of(session, environment_id, release_id)
         for file in release.files:
             if not release.claimed and file.id == stored[-1].id:
@@ -163,7 +168,7 @@ def publish(session: Session, release: Release) -> None:
     """
     if release.claimed:
         return
-    environment = session.get_one(Environment, release.environment_id, with_for_update={"of": Environment})
+    environment = session.get_one(Environment, release.environment_id)
     chosen = {file.filename: file for file in release.files if file.state == "verified"}
     if not any(file.kind == "wheel" for file in chosen.values()):
         raise Malformed(f"version {release.semantic_version} has no checked wheel; upload and finalize the wheel first")

@@ -29,7 +29,7 @@ def announce_wheel(
     body: WheelRequest, environment: PathEnvironment, request: Request, services: HubServices
 ) -> dict[str, Any]:
     """Announce a wheel; `upload_url` is null when the hub has these very bytes."""
-    with services.database.write() as session:
+    with services.database.write(publishing.scope_of(environment.id)) as session:
         announced = publishing.announce_wheel(
             session,
             session.get_one(Environment, environment.id),
@@ -52,7 +52,7 @@ def announce_version(
     body: VersionRequest, environment: PathEnvironment, request: Request, services: HubServices
 ) -> dict[str, Any]:
     """Announce the source archive of a version."""
-    with services.database.write() as session:
+    with services.database.write(publishing.scope_of(environment.id)) as session:
         announced = publishing.announce_source(session, session.get_one(Environment, environment.id), body)
     url = _upload_url(services, request, announced.file_id)
     return {"data": {"version_id": announced.release_id, "upload_url": url}}
@@ -87,7 +87,7 @@ async def upload(token: str, request: Request, services: HubServices) -> dict[st
                 f"announced was {file.sha256}; push again"
             )
         await run_in_threadpool(writer.keep)
-    await run_in_threadpool(_note_stored, services, file.id, writer.size)
+    await run_in_threadpool(_note_stored, services, file, writer.size)
     return {"success": True, "message": f"{file.filename} stored"}
 
 
@@ -117,9 +117,9 @@ def _announced(services: Services, file_id: str) -> tuple[ReleaseFile, bool]:
         return file, file.release.claimed
 
 
-def _note_stored(services: Services, file_id: str, size: int) -> None:
-    with services.database.write() as session:
-        publishing.note_stored(session, file_id, size)
+def _note_stored(services: Services, file: ReleaseFile, size: int) -> None:
+    with services.database.write(publishing.scope_of(file.release.environment_id)) as session:
+        publishing.note_stored(session, file.id, size)
 
 
 def _upload_url(services: Services, request: Request, file_id: str) -> str:

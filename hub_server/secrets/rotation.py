@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hub_server.database import Database
+from hub_server.database import open_database
 from hub_server.errors import NotServing
 from hub_server.secrets.keys import Rotated, rotate_key
 from hub_server.serve import only_server_of
@@ -21,9 +21,9 @@ def rotate_key_of(data_dir: Path, database_url: str | None, *, forget_lost: bool
         raise NotServing(f"{data_dir} is not the data folder of a hub", hint="name it with `--data-dir`")
     settings = open_settings(data_dir, database_url)
     with only_server_of(data_dir):
-        database = Database(settings.database_url)
+        database = open_database(settings.database_url)
         try:
-            database.migrate()
-            return rotate_key(database, data_dir, forget_lost=forget_lost)
+            with database.as_server(alone=True):
+                return rotate_key(database, data_dir, forget_lost=forget_lost)
         finally:
             database.close()

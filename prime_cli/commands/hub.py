@@ -19,6 +19,13 @@ app = new_group("Run an Environments Hub of your own.")
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", metavar="DIR", help="Where everything lies; hub under the settings folder.")
 ]
+DatabaseUrl = Annotated[
+    str,
+    typer.Option(
+        "--database-url", metavar="URL", envvar="PRIME_HUB_DATABASE_URL", show_envvar=True,
+        help="PostgreSQL (postgresql://...) instead of SQLite in the data folder.",
+    ),
+]  # fmt: skip
 
 
 @app.command()
@@ -26,9 +33,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8480,
     data_dir: DataDir = None,
-    database_url: Annotated[
-        str, typer.Option(metavar="URL", help="Another database than SQLite in the data folder.")
-    ] = "",
+    database_url: DatabaseUrl = "",
     ready_file: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Write {url, pid, admin_key_path} here once it answers.")
     ] = None,
@@ -104,9 +109,7 @@ def collect_garbage(
     grace_hours: Annotated[
         float, typer.Option("--grace-hours", min=0, help="Keep what is younger than this; under 2 the hub must be off.")
     ] = 24.0,
-    database_url: Annotated[
-        str, typer.Option(metavar="URL", help="Another database than SQLite in the data folder.")
-    ] = "",
+    database_url: DatabaseUrl = "",
 ) -> None:
     """Remove what nothing refers to: uploads that were cut off, and the bytes of deleted versions.
 
@@ -134,9 +137,7 @@ def rotate_secrets_key(
     forget_lost: Annotated[
         bool, typer.Option("--forget-lost", help="When the present key is lost: delete all values, and begin anew.")
     ] = False,
-    database_url: Annotated[
-        str, typer.Option(metavar="URL", help="Another database than SQLite in the data folder.")
-    ] = "",
+    database_url: DatabaseUrl = "",
 ) -> None:
     """Encrypt all secrets and variables anew under another key, in one transaction; the hub must be off.
 

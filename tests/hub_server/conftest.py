@@ -7,15 +7,46 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from postgres import Postgres, running_postgres
 from running_hub import RunningHub, start_hub
 
 _numbers = itertools.count(1)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what is marked `both_databases` on a hub over SQLite and on one over PostgreSQL."""
+    if metafunc.definition.get_closest_marker("both_databases") and "hub" in metafunc.fixturenames:
+        metafunc.parametrize("hub", ["sqlite", "postgresql"], indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server for empty databases; skips where there is none."""
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hub(request: pytest.FixtureRequest) -> RunningHub:
     """A hub that many tests share; each works as users of its own."""
+    running = request.getfixturevalue(f"hub_on_{getattr(request, 'param', 'sqlite')}")
+    assert isinstance(running, RunningHub)
+    return running
+
+
+@pytest.fixture(scope="session")
+def hub_on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """The hub of most tests."""
     running = start_hub(tmp_path_factory.mktemp("hub") / "data")
+    yield running
+    running.end()
+
+
+@pytest.fixture(scope="session")
+def hub_on_postgresql(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> Iterator[RunningHub]:
+    """The same on another database."""
+    data_dir = tmp_path_factory.mktemp("hub-on-postgresql") / "data"
+    running = start_hub(data_dir, "--database-url", postgres.fresh_url())
     yield running
     running.end()
 

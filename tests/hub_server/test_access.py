@@ -13,6 +13,8 @@ from running_hub import Push, RunningHub, answer
 from hub_server.access import RIGHTS, Right
 from hub_server.app import all_routers
 
+pytestmark = pytest.mark.both_databases
+
 NewUser = Callable[[], tuple[str, str]]
 
 # What each right means for (nobody, a stranger, the owner, an administrator) on a private environment: a status that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,19 @@ from sqlalchemy import func, select
 
 from hub_server.accounts.service import create_user, mint_key, revoke_key, slug_of_operator, user_of_key
 from hub_server.accounts.tables import ApiKey, User
-from hub_server.database import Base, Database
+from hub_server.database import Base, Database, open_database
 from hub_server.errors import Conflict, NotServing
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Database]:
     """An empty database with all tables."""
-    database = Database(f"sqlite:///{tmp_path}/hub.db")
-    database.migrate()
-    return database
+    url = f"sqlite:///{tmp_path}/hub.db"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres").fresh_url()
+    database = open_database(url)
+    yield database
+    database.close()
 
 
 def test_the_migrations_arrive_at_the_tables_of_the_code(database: Database) -> None:

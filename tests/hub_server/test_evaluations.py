@@ -23,6 +23,8 @@ from hub_server.evaluations.samples import read_batch
 from hub_server.garbage import collect
 from prime_cli.hub.models import NewEvaluation
 
+pytestmark = pytest.mark.both_databases
+
 NewUser = Callable[[], tuple[str, str]]
 # What prime-evals 0.2.4 reads in an evaluation.
 PUBLISHED = {

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import pytest
 from running_hub import Push, RunningHub, answer, make_source, make_wheel, put, sha256, start_hub
+
+pytestmark = pytest.mark.both_databases
 
 NewUser = Callable[[], tuple[str, str]]
 

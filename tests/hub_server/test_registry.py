@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from running_hub import Push, RunningHub, answer
 
+pytestmark = pytest.mark.both_databases
+
 NewUser = Callable[[], tuple[str, str]]
 
 
