@@ -16,7 +16,7 @@ from fastapi import Depends, Request
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from hub_server.accounts.service import KEY_PREFIX, user_of_key
+from hub_server.accounts.service import KEY_PREFIX, user_of_browser, user_of_key
 from hub_server.accounts.tables import User
 from hub_server.errors import Forbidden, NotAuthenticated
 from hub_server.evaluations.service import get_evaluation
@@ -26,6 +26,7 @@ from hub_server.registry.tables import Environment
 from hub_server.secrets.service import get_global
 from hub_server.secrets.tables import Secret
 from hub_server.services import HubServices, Services
+from hub_server.web.forms import SESSION_COOKIE
 
 INDEX_TOKEN_PURPOSE = "index"  # noqa: S105  the name of a purpose, not a secret
 
@@ -46,6 +47,10 @@ class Right(StrEnum):
     SECRET_KEEPER = "whose secret the path names; for others it does not exist"  # noqa: S105  words, not a secret
     UPLOADER = "the owner in the path, by an API key, which may be the password"
     INDEX = "anyone; an API key or an index token as the password shows private environments"
+    PAGE = "anyone, in a browser; whoever is signed in sees more"
+    SIGNED_IN = "somebody who is signed in in this browser; others are sent to sign in"
+    PAGE_READER = "whoever may see the environment in the path, as who is signed in in this browser"
+    PAGE_EVALUATION_READER = "whoever may see the evaluation in the path, as who is signed in in this browser"
 
 
 RIGHTS: dict[str, Right] = {
@@ -54,12 +59,20 @@ RIGHTS: dict[str, Right] = {
     "readyz": Right.ANYONE,
     "metrics": Right.MONITOR,
     "stylesheet": Right.ANYONE,
-    "home_page": Right.ANYONE,
-    "environment_page": Right.ANYONE,
-    "evaluation_page": Right.ANYONE,
-    "sample_page": Right.ANYONE,
-    "challenge_page": Right.ANYONE,
-    "answer_challenge": Right.ANYONE,
+    "icon": Right.ANYONE,
+    "home_page": Right.PAGE,
+    "environment_page": Right.PAGE_READER,
+    "versions_page": Right.PAGE_READER,
+    "version_page": Right.PAGE_READER,
+    "evaluations_page": Right.PAGE_READER,
+    "owner_page": Right.PAGE,
+    "evaluation_page": Right.PAGE_EVALUATION_READER,
+    "sample_page": Right.PAGE_EVALUATION_READER,
+    "sign_in_page": Right.PAGE,
+    "sign_in": Right.PAGE,
+    "sign_out": Right.PAGE,
+    "challenge_page": Right.PAGE,
+    "answer_challenge": Right.PAGE,
     # accounts
     "generate_challenge": Right.ANYONE,
     "challenge_status": Right.TOKEN,
@@ -121,6 +134,7 @@ RIGHTS: dict[str, Right] = {
 _NEEDS_A_USER = (
     Right.USER, Right.ADMIN, Right.MONITOR, Right.OWNER, Right.EVALUATION_OWNER, Right.SECRET_KEEPER, Right.UPLOADER,
 )  # fmt: skip
+IN_A_BROWSER = (Right.PAGE, Right.SIGNED_IN, Right.PAGE_READER, Right.PAGE_EVALUATION_READER)
 
 
 def enforce(request: Request, services: HubServices) -> None:
@@ -140,21 +154,25 @@ def enforce(request: Request, services: HubServices) -> None:
         return
     if right in (Right.INDEX, Right.UPLOADER):
         user = _index_caller(request, services, takes_tokens=right is Right.INDEX)
+    elif right in IN_A_BROWSER:
+        user = _person_at_the_browser(request, services)
     else:
         user = _api_caller(request, services)
     request.state.user = user
     if user is None and right in _NEEDS_A_USER:
         raise NotAuthenticated("this needs an API key; run `prime login`")
+    if user is None and right is Right.SIGNED_IN:
+        raise NotAuthenticated("sign in first")
     if right in (Right.ADMIN, Right.MONITOR) and not (user and user.is_admin):
         raise Forbidden("this needs an administrator of the hub")
     if right is Right.UPLOADER and user is not None and user.slug != request.path_params["owner"].lower():
         raise Forbidden(f"you are {user.slug!r} and cannot publish as {request.path_params['owner']!r}")
-    if right in (Right.READER, Right.OWNER):
+    if right in (Right.READER, Right.OWNER, Right.PAGE_READER):
         environment = _environment_in_path(request, services, user)
         if right is Right.OWNER and (user is None or environment.owner_id != user.id):
             raise Forbidden(f"{environment.owner.slug}/{environment.name} belongs to {environment.owner.slug!r}")
         request.state.environment = environment
-    if right in (Right.EVALUATION_READER, Right.EVALUATION_OWNER):
+    if right in (Right.EVALUATION_READER, Right.EVALUATION_OWNER, Right.PAGE_EVALUATION_READER):
         with services.database.read() as session:
             evaluation = get_evaluation(session, user, request.path_params["evaluation_id"])
         if right is Right.EVALUATION_OWNER and (user is None or evaluation.owner_id != user.id):
@@ -217,6 +235,11 @@ def bearer_token(request: Request) -> str | None:
 def _is_monitor(request: Request, services: Services) -> bool:
     expected, sent = services.settings.metrics_token, bearer_token(request)
     return expected is not None and sent is not None and hmac.compare_digest(sent.encode(), expected.encode())
+
+
+def _person_at_the_browser(request: Request, services: Services) -> User | None:
+    with services.database.read() as session:
+        return user_of_browser(session, request.cookies.get(SESSION_COOKIE))
 
 
 def _api_caller(request: Request, services: Services) -> User | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import DataError
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from hub_server.access import check_every_route_is_listed, enforce
 from hub_server.accounts import routes as account_routes
@@ -21,8 +23,11 @@ from hub_server.registry import index_routes, legacy_routes, upload_routes
 from hub_server.registry import routes as registry_routes
 from hub_server.secrets import routes as secret_routes
 from hub_server.services import Services
+from hub_server.web import environment_routes as environment_pages
 from hub_server.web import evaluation_routes as evaluation_pages
-from hub_server.web import routes as web_routes
+from hub_server.web import owner_routes as owner_pages
+from hub_server.web import session_routes as session_pages
+from hub_server.web.refusals import answer_page, is_for_a_browser
 from prime_cli import __version__
 
 
@@ -42,6 +47,7 @@ def create_app(services: Services) -> FastAPI:
     app.add_exception_handler(Refusal, _refuse)
     app.add_exception_handler(RequestValidationError, _explain)
     app.add_exception_handler(DataError, _refuse_value)
+    app.add_exception_handler(StarletteHTTPException, _answer_http_error)
     for router in all_routers():
         app.include_router(router)
     return app
@@ -54,7 +60,7 @@ def all_routers() -> list[APIRouter]:
     """
     domains = (
         account_routes, registry_routes, upload_routes, index_routes, legacy_routes, evaluation_routes, secret_routes,
-        web_routes, evaluation_pages, operation_routes,
+        environment_pages, owner_pages, evaluation_pages, session_pages, operation_routes,
     )  # fmt: skip
     routers = [domain.router for domain in domains]
     check_every_route_is_listed(route for router in routers for route in router.routes)
@@ -63,6 +69,8 @@ def all_routers() -> list[APIRouter]:
 
 def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
+    if is_for_a_browser(request):
+        return answer_page(request, error.status, error.detail)
     headers = {}
     if error.status == 401:
         scheme = "Basic" if request.url.path.startswith("/index/") else "Bearer"
@@ -70,14 +78,27 @@ def _refuse(request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": error.detail}, status_code=error.status, headers=headers)
 
 
-def _refuse_value(_request: Request, _error: Exception) -> Response:
+def _refuse_value(request: Request, _error: Exception) -> Response:
     """Answer for a value that got past the models and that PostgreSQL does not take, such as a text with a NUL."""
     words = "a value in this request cannot be kept: it is too long or too large, or holds a NUL character"
+    if is_for_a_browser(request):
+        return answer_page(request, 400, words)
     return JSONResponse({"detail": words}, status_code=400)
 
 
-def _explain(_request: Request, error: Exception) -> Response:
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    """Answer what no route of ours refused: paths that are none, methods that a path does not have."""
+    assert isinstance(error, StarletteHTTPException)
+    if is_for_a_browser(request):
+        return answer_page(request, error.status_code, str(error.detail))
+    return await http_exception_handler(request, error)
+
+
+def _explain(request: Request, error: Exception) -> Response:
     """Name each wrong value without repeating it: it may be a secret."""
     assert isinstance(error, RequestValidationError)
+    if is_for_a_browser(request):
+        names = ", ".join(dict.fromkeys(str(item["loc"][-1]) for item in error.errors()))
+        return answer_page(request, 422, f"This is missing or not possible here: {names}.")
     problems = [{"loc": list(item["loc"]), "msg": item["msg"], "type": item["type"]} for item in error.errors()]
     return JSONResponse({"detail": problems}, status_code=422)

@@ -90,6 +90,12 @@ def open_browser_session(session: Session, user: User) -> str:
     return token
 
 
+def close_browser_session(session: Session, token: str | None) -> None:
+    """End a browser session; one that ended before stays so."""
+    if token:
+        session.execute(delete(BrowserSession).where(BrowserSession.token_hash == hash_secret(token)))
+
+
 def user_of_browser(session: Session, token: str | None) -> User | None:
     """Return who is signed in with this cookie; None when nobody is."""
     found = session.get(BrowserSession, hash_secret(token)) if token else None

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import case, func, literal, select, tuple_
 from sqlalchemy.orm import Session
 
 from hub_server.blobs import BlobStore
@@ -30,6 +30,15 @@ class Added:
     repeated: int
     differing: int
     total: int
+
+
+@dataclass(frozen=True)
+class RewardCounts:
+    """How many rollouts were given a reward in each of equal bins from `low` to `high`."""
+
+    low: float
+    high: float
+    counts: list[int]
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,29 @@ def list_samples(session: Session, evaluation_id: str, *, offset: int, limit: in
 def find_sample(session: Session, evaluation_id: str, identity: str) -> EvaluationSample | None:
     """Return the row of one sample, None when there is none."""
     return session.get(EvaluationSample, (evaluation_id, identity))
+
+
+def neighbours(session: Session, row: EvaluationSample) -> tuple[EvaluationSample | None, EvaluationSample | None]:
+    """Return the samples before and after this one in the order of lists."""
+    rows = select(EvaluationSample).where(EvaluationSample.evaluation_id == row.evaluation_id).limit(1)
+    place = tuple_(EvaluationSample.sort_key, EvaluationSample.identity)
+    here = tuple_(literal(row.sort_key), literal(row.identity))
+    before = rows.where(place < here).order_by(EvaluationSample.sort_key.desc(), EvaluationSample.identity.desc())
+    after = rows.where(place > here).order_by(EvaluationSample.sort_key, EvaluationSample.identity)
+    return session.scalar(before), session.scalar(after)
+
+
+def count_rewards(session: Session, evaluation_id: str, *, bins: int) -> RewardCounts | None:
+    """Return how the rewards of the samples that count are spread; None while all of them are the same."""
+    reward = EvaluationSample.reward
+    counted = (EvaluationSample.evaluation_id == evaluation_id, EvaluationSample.failed.is_(False))
+    low, high = session.execute(select(func.min(reward), func.max(reward)).where(*counted)).one()
+    if low is None or high is None or low == high:
+        return None
+    edges = [low + (high - low) * number / bins for number in range(1, bins)]
+    under = [func.sum(case((reward < edge, 1), else_=0)) for edge in edges]
+    up_to = [*session.execute(select(*under, func.count(reward)).where(*counted)).one()]
+    return RewardCounts(low, high, [there - before for before, there in zip([0, *up_to], up_to, strict=False)])
 
 
 def places_of(session: Session, rows: Sequence[EvaluationSample]) -> list[Place]:

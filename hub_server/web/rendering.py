@@ -1,43 +1,82 @@
-"""What every page has: its template, its headers, and who is signed in."""
+"""What every page has: its template, its headers, its forms, and who is signed in."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import Request, Response
-from fastapi.templating import Jinja2Templates
-from sqlalchemy.orm import Session
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hub_server.accounts.service import user_of_browser
-from hub_server.accounts.tables import User
-from hub_server.errors import Refusal
-from hub_server.services import public_url
-from hub_server.web import forms
+from hub_server.services import Services, public_url
+from hub_server.web.forms import PageForms
 
 PAGES = Path(__file__).parent / "pages"
-_templates = Jinja2Templates(directory=PAGES)
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+        "base-uri 'none'"
     ),
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
 
 
-def browser_user(session: Session, request: Request) -> User | None:
-    """Return who is signed in in this browser; None when nobody is."""
-    return user_of_browser(session, request.cookies.get(forms.SESSION_COOKIE))
-
-
 def page(request: Request, name: str, status: int = 200, **context: Any) -> Response:
-    """Return the page `name` made with `context`."""
-    context["hub_url"] = public_url(request)
-    return _templates.TemplateResponse(request, name, context, status_code=status, headers=dict(_HEADERS))
+    """Return the page `name` made with `context`; every page knows the hub's address and who is signed in."""
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    forms = PageForms(services, request)
+    context = {
+        "user": getattr(request.state, "user", None),
+        "hub_url": public_url(request),
+        "here": request.url.path,
+        "form_token": forms.token,
+        **context,
+    }
+    html = _templates.get_template(name).render(context)
+    response = HTMLResponse(html, status_code=status, headers=dict(_HEADERS))
+    forms.keep_cookie(response)
+    return response
 
 
-def refused(request: Request, refusal: Refusal) -> Response:
-    """Return the page that says why something is not possible."""
-    return page(request, "refused.html", refusal.status, detail=refusal.detail, user=None)
+def _date(moment: datetime) -> str:
+    return f"{moment.day} {moment:%b %Y}"
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes for people."""
+    if count < 1000:
+        return f"{count} B"
+    for unit in ("kB", "MB"):
+        count_of_unit = count / (1000 if unit == "kB" else 1000**2)
+        if count_of_unit < 1000:
+            return f"{count_of_unit:.1f} {unit}"
+    return f"{count / 1000**3:.1f} GB"
+
+
+def _reward(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: 1 version, 2 versions."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe="")
+
+
+_templates = Environment(
+    loader=FileSystemLoader(PAGES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+_templates.filters.update(date=_date, moment=_moment, size=_size, reward=_reward, count_of=_count, segment=_segment)

@@ -112,7 +112,7 @@ def test_a_private_evaluation_is_shown_to_its_owner_only(
         assert stranger.get(link).status_code == 404
     listed = browser.get(environment).text
     assert evaluation in listed
-    assert "private" in listed
+    assert "Private" in listed
 
 
 def test_the_page_of_an_environment_lists_its_public_evaluations(
@@ -124,5 +124,5 @@ def test_the_page_of_an_environment_lists_its_public_evaluations(
     page = browser.get(f"/dashboard/environments/{slug}/shown").text
     assert f"/dashboard/evaluations/{evaluation}" in page
     assert "0.010" in page
-    assert "running" in page
+    assert "Running" in page
     assert EVIL not in page

@@ -1,0 +1,156 @@
+"""The pages of the registry: the list of environments, one environment, its versions and its evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import FileResponse
+from sqlalchemy.orm import Session
+
+from hub_server.access import PathEnvironment, Visitor
+from hub_server.accounts.tables import User
+from hub_server.evaluations.service import Listing as EvaluationListing
+from hub_server.evaluations.service import list_evaluations
+from hub_server.evaluations.tables import Evaluation
+from hub_server.registry import service
+from hub_server.registry.tables import Environment, Release
+from hub_server.services import HubServices, Services, public_url
+from hub_server.web.browsing import PER_PAGE, BrowsingQuery, Pager
+from hub_server.web.install_lines import install_lines
+from hub_server.web.package_facts import facts_of
+from hub_server.web.plots import reward_plot
+from hub_server.web.readme import render_readme
+from hub_server.web.rendering import PAGES, page
+
+router = APIRouter(include_in_schema=False)
+
+_VERSIONS_SHOWN = 5
+_EVALUATIONS_SHOWN = 8
+_VERSIONS_ON_A_PAGE = 100
+_EVALUATIONS_ON_A_PAGE = 50
+_EVALUATIONS_PLOTTED = 200
+
+PageNumber = Annotated[int, Query(alias="page", ge=1, le=10**6)]
+
+
+@router.get("/static/hub.css")
+def stylesheet() -> FileResponse:
+    """The one stylesheet, light and dark."""
+    return FileResponse(PAGES / "hub.css", media_type="text/css", headers={"Cache-Control": "max-age=3600"})
+
+
+@router.get("/static/hub.svg")
+def icon() -> FileResponse:
+    """The mark that browsers show beside the title."""
+    return FileResponse(PAGES / "hub.svg", media_type="image/svg+xml", headers={"Cache-Control": "max-age=86400"})
+
+
+@router.get("/")
+def home_page(
+    user: Visitor, request: Request, services: HubServices, browsing: BrowsingQuery, number: PageNumber = 1
+) -> Response:
+    """The environments that the visitor may see, with what narrows them down."""
+    listing = browsing.listing(signed_in=user is not None, page=number)
+    with services.database.read() as session:
+        found, total = service.list_environments(session, user, listing)
+        latest = service.latest_releases(session, found)
+        return page(
+            request,
+            "home.html",
+            browsing=browsing,
+            rows=[(environment, latest.get(environment.id)) for environment in found],
+            total=total,
+            pager=Pager(number, total, PER_PAGE, browsing.link),
+        )
+
+
+@router.get("/dashboard/environments/{owner}/{name}")
+def environment_page(environment: PathEnvironment, user: Visitor, request: Request, services: HubServices) -> Response:
+    """One environment: its README, how to install it, its newest versions and evaluations."""
+    with services.database.read() as session:
+        environment = session.get_one(Environment, environment.id)
+        releases = service.releases_of(session, environment)
+        latest = service.latest_releases(session, [environment]).get(environment.id)
+        evaluations, total = _evaluations(session, user, environment, limit=_EVALUATIONS_PLOTTED)
+        return page(
+            request,
+            "environment.html",
+            **_about_version(services, request, environment, latest),
+            releases=releases[:_VERSIONS_SHOWN],
+            total_versions=len(releases),
+            evaluations=evaluations[:_EVALUATIONS_SHOWN],
+            total_evaluations=total,
+            plot=reward_plot(evaluations),
+        )
+
+
+@router.get("/dashboard/environments/{owner}/{name}/versions")
+def versions_page(
+    environment: PathEnvironment, request: Request, services: HubServices, number: PageNumber = 1
+) -> Response:
+    """All published versions of an environment, newest first."""
+    with services.database.read() as session:
+        environment = session.get_one(Environment, environment.id)
+        releases = service.releases_of(session, environment)
+        first = (number - 1) * _VERSIONS_ON_A_PAGE
+        return page(
+            request,
+            "versions.html",
+            environment=environment,
+            releases=releases[first : first + _VERSIONS_ON_A_PAGE],
+            total_versions=len(releases),
+            pager=Pager(number, len(releases), _VERSIONS_ON_A_PAGE),
+        )
+
+
+@router.get("/dashboard/environments/{owner}/{name}/versions/{version}")
+def version_page(version: str, environment: PathEnvironment, request: Request, services: HubServices) -> Response:
+    """One version: whether it works, its files, what it depends on, and its README."""
+    with services.database.read() as session:
+        environment = session.get_one(Environment, environment.id)
+        release = service.find_release(session, environment, version)
+        return page(request, "version.html", **_about_version(services, request, environment, release))
+
+
+@router.get("/dashboard/environments/{owner}/{name}/evaluations")
+def evaluations_page(
+    environment: PathEnvironment, user: Visitor, request: Request, services: HubServices, number: PageNumber = 1
+) -> Response:
+    """All evaluations on an environment that the visitor may see, as a plot and as a table."""
+    with services.database.read() as session:
+        environment = session.get_one(Environment, environment.id)
+        skipped = (number - 1) * _EVALUATIONS_ON_A_PAGE
+        rows, total = _evaluations(session, user, environment, limit=_EVALUATIONS_ON_A_PAGE, skip=skipped)
+        plotted, _ = _evaluations(session, user, environment, limit=_EVALUATIONS_PLOTTED)
+        return page(
+            request,
+            "evaluations.html",
+            environment=environment,
+            evaluations=rows,
+            total_evaluations=total,
+            plot=reward_plot(plotted),
+            pager=Pager(number, total, _EVALUATIONS_ON_A_PAGE),
+        )
+
+
+def _evaluations(
+    session: Session, user: User | None, environment: Environment, *, limit: int, skip: int = 0
+) -> tuple[Sequence[Evaluation], int]:
+    listing = EvaluationListing(environment_id=environment.id, limit=limit, skip=skip)
+    return list_evaluations(session, user, listing)
+
+
+def _about_version(
+    services: Services, request: Request, environment: Environment, release: Release | None
+) -> dict[str, Any]:
+    """Return what both the page of an environment and that of a version show of one version."""
+    facts = facts_of(services.blobs, release)
+    return {
+        "environment": environment,
+        "release": release,
+        "facts": facts,
+        "readme": render_readme(facts.readme, facts.readme_type, None) if facts.readme.strip() else None,
+        "install": install_lines(environment, release, public_url(request)) if release is not None else [],
+    }
