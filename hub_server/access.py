@@ -14,10 +14,13 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
+from sqlalchemy import select
 from starlette.routing import BaseRoute
 
-from hub_server.accounts.service import KEY_PREFIX, user_of_browser, user_of_key
-from hub_server.accounts.tables import User
+from hub_server.accounts.keys import AREAS, KEY_PREFIX, READ, WRITE, allows, user_of_key
+from hub_server.accounts.service import user_of_browser
+from hub_server.accounts.tables import ApiKey, Owner, Team, User
+from hub_server.accounts.teams import get_team, has_role
 from hub_server.errors import Forbidden, NotAuthenticated
 from hub_server.evaluations.service import get_evaluation
 from hub_server.evaluations.tables import Evaluation
@@ -27,6 +30,7 @@ from hub_server.secrets.service import get_global
 from hub_server.secrets.tables import Secret
 from hub_server.services import HubServices, Services
 from hub_server.web.forms import SESSION_COOKIE
+from prime_cli.hub.models import Role
 
 INDEX_TOKEN_PURPOSE = "index"  # noqa: S105  the name of a purpose, not a secret
 
@@ -41,11 +45,14 @@ class Right(StrEnum):
     ADMIN = "an administrator"
     MONITOR = "an administrator, or whoever holds the token for metrics"
     READER = "whoever may see the environment in the path; for others it does not exist"
-    OWNER = "the owner of the environment in the path"
+    WRITER = "who may publish in the environment in the path: its owner, or a member of the team that owns it"
+    OWNER = "the owner of the environment in the path, or an owner of the team that owns it"
     EVALUATION_READER = "whoever may see the evaluation in the path; for others it does not exist"
-    EVALUATION_OWNER = "whoever pushed the evaluation in the path"
+    EVALUATION_OWNER = "whoever owns the evaluation in the path, or a member of the team that owns it"
     SECRET_KEEPER = "whose secret the path names; for others it does not exist"  # noqa: S105  words, not a secret
-    UPLOADER = "the owner in the path, by an API key, which may be the password"
+    TEAM_READER = "whoever is in the team in the path; for others it does not exist"
+    TEAM_OWNER = "an owner of the team in the path"
+    UPLOADER = "the owner in the path or a member of that team, by an API key, which may be the password"
     INDEX = "anyone; an API key or an index token as the password shows private environments"
     PAGE = "anyone, in a browser; whoever is signed in sees more"
     SIGNED_IN = "somebody who is signed in in this browser; others are sent to sign in"
@@ -79,8 +86,20 @@ RIGHTS: dict[str, Right] = {
     "approve_challenge": Right.USER,
     "whoami": Right.USER,
     "change_slug": Right.USER,
-    "list_teams": Right.USER,
     "add_user": Right.ADMIN,
+    "send_feedback": Right.USER,
+    "list_audit_events": Right.USER,
+    "list_keys": Right.USER,
+    "create_key": Right.USER,
+    "revoke_key": Right.USER,
+    "list_teams": Right.USER,
+    "create_team": Right.USER,
+    "team_details": Right.TEAM_READER,
+    "rename_team": Right.TEAM_OWNER,
+    "list_members": Right.TEAM_READER,
+    "set_role": Right.TEAM_OWNER,
+    "remove_member": Right.TEAM_READER,
+    "list_team_audit_events": Right.TEAM_OWNER,
     # registry
     "list_environments": Right.VISITOR,
     "lookup_environment": Right.VISITOR,
@@ -92,12 +111,12 @@ RIGHTS: dict[str, Right] = {
     "list_versions": Right.READER,
     "delete_environment": Right.OWNER,
     "delete_version": Right.OWNER,
-    "yank_version": Right.OWNER,
-    "unyank_version": Right.OWNER,
-    "announce_wheel": Right.OWNER,
-    "finalize_wheel": Right.OWNER,
-    "announce_version": Right.OWNER,
-    "finalize_version": Right.OWNER,
+    "yank_version": Right.WRITER,
+    "unyank_version": Right.WRITER,
+    "announce_wheel": Right.WRITER,
+    "finalize_wheel": Right.WRITER,
+    "announce_version": Right.WRITER,
+    "finalize_version": Right.WRITER,
     "upload": Right.TOKEN,
     # evaluations
     "begin_evaluation": Right.USER,
@@ -132,61 +151,100 @@ RIGHTS: dict[str, Right] = {
     "legacy_upload": Right.UPLOADER,
 }
 _NEEDS_A_USER = (
-    Right.USER, Right.ADMIN, Right.MONITOR, Right.OWNER, Right.EVALUATION_OWNER, Right.SECRET_KEEPER, Right.UPLOADER,
+    Right.USER, Right.ADMIN, Right.MONITOR, Right.WRITER, Right.OWNER, Right.EVALUATION_OWNER, Right.TEAM_READER,
+    Right.TEAM_OWNER, Right.SECRET_KEEPER, Right.UPLOADER,
 )  # fmt: skip
 IN_A_BROWSER = (Right.PAGE, Right.SIGNED_IN, Right.PAGE_READER, Right.PAGE_EVALUATION_READER)
+_ROLE_IN_ENVIRONMENT = {
+    Right.READER: None, Right.PAGE_READER: None, Right.WRITER: Role.MEMBER, Right.OWNER: Role.OWNER
+}  # fmt: skip
+_ROLE_IN_TEAM = {Right.TEAM_READER: Role.READER, Right.TEAM_OWNER: Role.OWNER}
+# Which area of an API key's scopes a route is in, by the tag of its router. Reading is GET and HEAD, but for these.
+AREA_OF_TAG = {
+    "operation": "account",
+    "accounts": "account",
+    "registry": "environments",
+    "index": "environments",
+    "evaluations": "evaluations",
+    "traces": "evaluations",
+    "secrets": "secrets",
+}
+_POSTS_THAT_READ = ("lookup_environment",)
+assert set(AREA_OF_TAG.values()) <= set(AREAS)
 
 
 def enforce(request: Request, services: HubServices) -> None:
     """Refuse the request unless its caller has the right that the table asks for; runs before every route.
 
-    Leaves `request.state.user` and, for routes about one environment or evaluation, `request.state.environment` or
-    `request.state.evaluation`.
+    Leaves `request.state.user` and, for routes about one environment, evaluation, team or owner,
+    `request.state.environment`, `request.state.evaluation`, `request.state.team` or `request.state.owner`.
 
     Raises:
         NotAuthenticated, Forbidden, NotFound: what is missing.
+        TooManyRequests: the caller comes too often.
     """
-    right = RIGHTS[request.scope["route"].name]
-    request.state.user = None
-    if right in (Right.ANYONE, Right.TOKEN):
-        return
+    route = request.scope["route"]
+    right = RIGHTS[route.name]
+    request.state.user = user = None
     if right is Right.MONITOR and _is_monitor(request, services):
         return
-    if right in (Right.INDEX, Right.UPLOADER):
-        user = _index_caller(request, services, takes_tokens=right is Right.INDEX)
-    elif right in IN_A_BROWSER:
-        user = _person_at_the_browser(request, services)
-    else:
-        user = _api_caller(request, services)
+    if right not in (Right.ANYONE, Right.TOKEN):
+        user = _caller(request, services, right)
+        if user is None and right in _NEEDS_A_USER:
+            raise NotAuthenticated("this needs an API key; run `prime login`")
+        if user is None and right is Right.SIGNED_IN:
+            raise NotAuthenticated("sign in first")
+        if user is not None and user.api_key is not None:
+            _check_scope(route, request.method, user.api_key)
     request.state.user = user
-    if user is None and right in _NEEDS_A_USER:
-        raise NotAuthenticated("this needs an API key; run `prime login`")
-    if user is None and right is Right.SIGNED_IN:
-        raise NotAuthenticated("sign in first")
+    services.limiter.check(route.name, user, request.client.host if request.client else "")
     if right in (Right.ADMIN, Right.MONITOR) and not (user and user.is_admin):
         raise Forbidden("this needs an administrator of the hub")
-    if right is Right.UPLOADER and user is not None and user.slug != request.path_params["owner"].lower():
-        raise Forbidden(f"you are {user.slug!r} and cannot publish as {request.path_params['owner']!r}")
-    if right in (Right.READER, Right.OWNER, Right.PAGE_READER):
-        environment = _environment_in_path(request, services, user)
-        if right is Right.OWNER and (user is None or environment.owner_id != user.id):
-            raise Forbidden(f"{environment.owner.slug}/{environment.name} belongs to {environment.owner.slug!r}")
-        request.state.environment = environment
+    if right is Right.UPLOADER and user is not None:
+        request.state.owner = _owner_to_upload_for(services, user, request.path_params["owner"])
+    if right in _ROLE_IN_ENVIRONMENT:
+        request.state.environment = _environment_in_path(request, services, user, _ROLE_IN_ENVIRONMENT[right])
     if right in (Right.EVALUATION_READER, Right.EVALUATION_OWNER, Right.PAGE_EVALUATION_READER):
         with services.database.read() as session:
             evaluation = get_evaluation(session, user, request.path_params["evaluation_id"])
-        if right is Right.EVALUATION_OWNER and (user is None or evaluation.owner_id != user.id):
-            raise Forbidden(f"evaluation {evaluation.id} belongs to {evaluation.owner.slug!r}")
+            if right is Right.EVALUATION_OWNER and not has_role(session, user, evaluation.owner_id, Role.MEMBER):
+                raise Forbidden(f"evaluation {evaluation.id} belongs to {evaluation.owner.slug!r}")
         request.state.evaluation = evaluation
     if right is Right.SECRET_KEEPER and user is not None:
         with services.database.read() as session:
             request.state.secret = get_global(session, user, request.path_params["secret_id"])
+    if right in _ROLE_IN_TEAM and user is not None:
+        with services.database.read() as session:
+            request.state.team = get_team(session, user, request.path_params["team_id"], _ROLE_IN_TEAM[right])
 
 
-def check_every_route_is_listed(routes: Iterable[BaseRoute]) -> None:
+def check_every_route_is_listed(listed: Iterable[BaseRoute]) -> None:
     """Assert that the table and the routes name the same things."""
+    routes = list(listed)
     names = {route.name for route in routes if isinstance(route, APIRoute)}
     assert names == RIGHTS.keys(), f"routes and their rights differ: {names ^ RIGHTS.keys()}"
+    for route in routes:
+        if isinstance(route, APIRoute) and RIGHTS[route.name] not in (Right.ANYONE, Right.TOKEN, *IN_A_BROWSER):
+            assert _area(route) in AREAS, f"the route {route.name} is in no area of scopes"
+
+
+def _area(route: APIRoute) -> str:
+    return next((AREA_OF_TAG[str(tag)] for tag in route.tags if tag in AREA_OF_TAG), "")
+
+
+def _check_scope(route: APIRoute, method: str, key: ApiKey) -> None:
+    access = READ if method in ("GET", "HEAD") or route.name in _POSTS_THAT_READ else WRITE
+    area = _area(route)
+    if not allows(key, area, access):
+        raise Forbidden(f"this API key ({key.prefix}…) may not {access} {area}; use one with the scope {area}:{access}")
+
+
+def _owner_to_upload_for(services: Services, user: User, slug: str) -> Owner:
+    with services.database.read() as session:
+        owner = session.scalar(select(Owner).where(Owner.slug == slug.lower()))
+        if owner is None or not has_role(session, user, owner.id, Role.MEMBER):
+            raise Forbidden(f"you are {user.slug!r} and cannot publish as {slug!r}")
+        return owner
 
 
 async def _optional_user(request: Request) -> User | None:
@@ -219,11 +277,25 @@ async def _secret(request: Request) -> Secret:
     return secret
 
 
+async def _team(request: Request) -> Team:
+    team = request.state.team
+    assert isinstance(team, Team)
+    return team
+
+
+async def _owner(request: Request) -> Owner:
+    owner = request.state.owner
+    assert isinstance(owner, Owner)
+    return owner
+
+
 Visitor = Annotated[User | None, Depends(_optional_user)]
 Caller = Annotated[User, Depends(_known_user)]
 PathEnvironment = Annotated[Environment, Depends(_environment)]
 PathEvaluation = Annotated[Evaluation, Depends(_evaluation)]
 PathSecret = Annotated[Secret, Depends(_secret)]
+PathOwner = Annotated[Owner, Depends(_owner)]
+PathTeam = Annotated[Team, Depends(_team)]
 
 
 def bearer_token(request: Request) -> str | None:
@@ -237,9 +309,13 @@ def _is_monitor(request: Request, services: Services) -> bool:
     return expected is not None and sent is not None and hmac.compare_digest(sent.encode(), expected.encode())
 
 
-def _person_at_the_browser(request: Request, services: Services) -> User | None:
-    with services.database.read() as session:
-        return user_of_browser(session, request.cookies.get(SESSION_COOKIE))
+def _caller(request: Request, services: Services, right: Right) -> User | None:
+    if right in (Right.INDEX, Right.UPLOADER):
+        return _index_caller(request, services, takes_tokens=right is Right.INDEX)
+    if right in IN_A_BROWSER:
+        with services.database.read() as session:
+            return user_of_browser(session, request.cookies.get(SESSION_COOKIE))
+    return _api_caller(request, services)
 
 
 def _api_caller(request: Request, services: Services) -> User | None:
@@ -248,7 +324,7 @@ def _api_caller(request: Request, services: Services) -> User | None:
         return None
     user = user_of_key(services.database, token)
     if user is None:
-        raise NotAuthenticated("this API key is wrong or was revoked")
+        raise NotAuthenticated("this API key is wrong, expired or was revoked")
     return user
 
 
@@ -277,9 +353,18 @@ def _index_caller(request: Request, services: Services, *, takes_tokens: bool) -
     return user
 
 
-def _environment_in_path(request: Request, services: Services, user: User | None) -> Environment:
+def _environment_in_path(request: Request, services: Services, user: User | None, least: Role | None) -> Environment:
     path = request.path_params
     with services.database.read() as session:
         if "environment_id" in path:
-            return get_environment(session, user, path["environment_id"])
-        return find_environment(session, user, path["owner"], path["name"])
+            environment = get_environment(session, user, path["environment_id"])
+        else:
+            environment = find_environment(session, user, path["owner"], path["name"])
+        if least is not None and not has_role(session, user, environment.owner_id, least):
+            owner = environment.owner.slug
+            if isinstance(environment.owner, Team):
+                raise Forbidden(
+                    f"{owner}/{environment.name} belongs to the team {owner!r}; this needs a role of {least}"
+                )
+            raise Forbidden(f"{owner}/{environment.name} belongs to {owner!r}")
+        return environment

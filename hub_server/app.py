@@ -10,8 +10,10 @@ from sqlalchemy.exc import DataError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from hub_server.access import check_every_route_is_listed, enforce
+from hub_server.accounts import key_routes, team_routes
 from hub_server.accounts import routes as account_routes
-from hub_server.errors import Refusal
+from hub_server.accounts.audit import NotedAddress
+from hub_server.errors import Refusal, TooManyRequests
 from hub_server.evaluations import routes as evaluation_routes
 from hub_server.middleware import BoundedBody, OneSpelling
 from hub_server.operation import routes as operation_routes
@@ -44,6 +46,7 @@ def create_app(services: Services) -> FastAPI:
     app.add_middleware(OneSpelling)
     if services.settings.public_url is not None:
         app.add_middleware(PublicAddress, public_url=services.settings.public_url)
+    app.add_middleware(NotedAddress)
     app.add_exception_handler(Refusal, _refuse)
     app.add_exception_handler(RequestValidationError, _explain)
     app.add_exception_handler(DataError, _refuse_value)
@@ -59,8 +62,9 @@ def all_routers() -> list[APIRouter]:
     Each of their routes stands in the table of rights, else this is an assertion that fails at the first start.
     """
     domains = (
-        account_routes, registry_routes, upload_routes, index_routes, legacy_routes, evaluation_routes, secret_routes,
-        environment_pages, owner_pages, evaluation_pages, session_pages, operation_routes,
+        account_routes, key_routes, team_routes, registry_routes, upload_routes, index_routes, legacy_routes,
+        evaluation_routes, secret_routes, environment_pages, owner_pages, evaluation_pages, session_pages,
+        operation_routes,
     )  # fmt: skip
     routers = [domain.router for domain in domains]
     check_every_route_is_listed(route for router in routers for route in router.routes)
@@ -75,6 +79,8 @@ def _refuse(request: Request, error: Exception) -> Response:
     if error.status == 401:
         scheme = "Basic" if request.url.path.startswith("/index/") else "Bearer"
         headers["WWW-Authenticate"] = f'{scheme} realm="prime hub"'
+    if isinstance(error, TooManyRequests):
+        headers["Retry-After"] = str(error.retry_after_s)
     return JSONResponse({"detail": error.detail}, status_code=error.status, headers=headers)
 
 

@@ -7,6 +7,7 @@ Refusal            the base: `status`, and `detail` as the client shows it
   NotFound         404  not there, or not for the caller's eyes
   Conflict         409  it would change what is published, or take what is taken
   TooLarge         413  over a limit
+  TooManyRequests  429  too often
   Unavailable      503  the hub itself is not in order; its operator has to act
   NotServing       the server cannot start (for the operator, never on the wire)
 """
@@ -58,6 +59,16 @@ class TooLarge(Refusal):
     """It is over a limit of this hub."""
 
     status = 413
+
+
+class TooManyRequests(Refusal):
+    """It came too often; `retry_after_s` says when it may come again."""
+
+    status = 429
+
+    def __init__(self, detail: str, *, retry_after_s: int) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
 
 
 class Unavailable(Refusal):

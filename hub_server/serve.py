@@ -26,6 +26,7 @@ from hub_server.errors import NotServing
 from hub_server.operation import logs
 from hub_server.operation.addresses import read_public_url
 from hub_server.operation.logs import LogFormat, LogLevel
+from hub_server.rate_limits import RateLimiter
 from hub_server.secrets.keys import open_vault
 from hub_server.services import Services
 from hub_server.settings import open_settings
@@ -60,6 +61,7 @@ def serve(
     trusted_proxies: str = LOOPBACK,
     log_format: LogFormat = LogFormat.TEXT,
     log_level: LogLevel = LogLevel.INFO,
+    rate_limits: bool = True,
     ready_file: Path | None = None,
     on_ready: Callable[[Serving], None],
 ) -> None:
@@ -88,7 +90,8 @@ def serve(
         vault = open_vault(database, data_dir)
         blobs = BlobStore(settings.blob_dir)
         blobs.clear_incoming()
-        services = Services(settings, database, blobs, Signer(settings.signing_secret), vault)
+        limiter = RateLimiter(enabled=rate_limits)
+        services = Services(settings, database, blobs, Signer(settings.signing_secret), vault, limiter=limiter)
         serving = Serving(
             url=_url(host, listener),
             pid=os.getpid(),

@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from hub_server.blobs import BlobStore
 from hub_server.database import Database
 from hub_server.operation.metrics import Metrics
+from hub_server.rate_limits import RateLimiter
 from hub_server.registry.inspect import SourceTrees
 from hub_server.registry.page_cache import PageCache
 from hub_server.secrets.vault import Vault
@@ -29,6 +30,7 @@ class Services:
     pages: PageCache = field(default_factory=PageCache)
     sources: SourceTrees = field(default_factory=SourceTrees)
     metrics: Metrics = field(default_factory=Metrics)
+    limiter: RateLimiter = field(default_factory=lambda: RateLimiter(enabled=True))
 
 
 async def services_of(request: Request) -> Services:

@@ -141,6 +141,7 @@ class Push:
     visibility: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     environment_id: str = ""
+    owner: str | None = None
 
     def __post_init__(self) -> None:
         self.filename, self.wheel = make_wheel(self.name, self.version, code=self.code)
@@ -149,7 +150,7 @@ class Push:
 
     def resolve(self) -> dict[str, Any]:
         """Get or make the environment."""
-        body = {"name": self.name, **({"visibility": self.visibility} if self.visibility else {})}
+        body = {"name": self.name, "visibility": self.visibility, "owner_slug": self.owner}
         data: dict[str, Any] = answer(self.client.post("/environmentshub/resolve", json=body))["data"]
         self.environment_id = data["id"]
         return data

@@ -17,10 +17,12 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from hub_server.accounts.service import hash_secret, mint_key
+from hub_server.accounts import audit
+from hub_server.accounts.keys import mint_key
 from hub_server.accounts.tables import LoginChallenge, User
 from hub_server.database import now
 from hub_server.errors import Conflict, Malformed, NotAuthenticated, NotFound
+from hub_server.signing import hash_secret
 
 LIFETIME = timedelta(minutes=10)
 _MIN_RSA_BITS, _MAX_RSA_BITS = 2048, 8192
@@ -94,11 +96,16 @@ def approve(session: Session, code: str, user: User) -> None:
     challenge = find_challenge(session, code)
     if challenge.encrypted_key is not None:
         raise Conflict("this login was approved before; run `prime login` again for another")
-    key = mint_key(session, user, name=f"prime login from {challenge.asked_from or 'an unknown address'}")
+    name = f"prime login from {challenge.asked_from or 'an unknown address'}"
+    # Approved with a key, a login gets at most what that key has.
+    using = user.api_key
+    scopes, expires_at = (using.scopes, using.expires_at) if using is not None else (None, None)
+    key = mint_key(session, user, name=name, scopes=scopes, expires_at=expires_at)
     oaep = padding.OAEP(mgf=padding.MGF1(hashes.SHA256()), algorithm=hashes.SHA256(), label=None)
     ciphertext = _load_public_key(challenge.public_key_pem).encrypt(key.encode(), oaep)
     challenge.encrypted_key = base64.b64encode(ciphertext).decode()
     challenge.approved_by = user.id
+    audit.record(session, user, "login.approve", challenge.asked_from)
 
 
 def deny(session: Session, code: str) -> None:

@@ -1,4 +1,4 @@
-"""Routes of accounts: login challenge, whoami, users."""
+"""Routes of accounts: login challenge, whoami, users, audit log."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from hub_server.access import Caller, bearer_token
-from hub_server.accounts import challenges, service
+from hub_server.accounts import audit, challenges, service
+from hub_server.accounts.keys import mint_key, scope_of
 from hub_server.accounts.tables import User
 from hub_server.errors import NotAuthenticated
+from hub_server.paging import Limit, Offset
 from hub_server.services import HubServices
-from prime_cli.hub.models import ChallengeApproval, ChallengeRequest, NewUser, SlugChange
+from prime_cli.hub.models import ChallengeApproval, ChallengeRequest, Feedback, NewUser, SlugChange
 
 router = APIRouter(prefix="/api/v1", tags=["accounts"])
 
@@ -45,8 +47,8 @@ def approve_challenge(body: ChallengeApproval, user: Caller, services: HubServic
 
 @router.get("/user/whoami")
 def whoami(user: Caller) -> dict[str, Any]:
-    """Say who the key belongs to."""
-    return {"data": _shown(user)}
+    """Say who the key belongs to, and what it allows."""
+    return {"data": {**_shown(user), "scope": scope_of(user.api_key)}}
 
 
 @router.patch("/user/slug")
@@ -56,19 +58,31 @@ def change_slug(body: SlugChange, user: Caller, services: HubServices) -> dict[s
         return {"data": _shown(service.change_slug(session, user.id, body.slug))}
 
 
-@router.get("/user/teams")
-def list_teams(_user: Caller) -> dict[str, Any]:
-    """List the caller's teams. This hub has none."""
-    return {"data": [], "total_count": 0}
+@router.get("/user/audit")
+def list_audit_events(user: Caller, services: HubServices, limit: Limit = 100, offset: Offset = 0) -> dict[str, Any]:
+    """List what was done with the caller's account and things, newest first."""
+    with services.database.read() as session:
+        events, total = audit.events_of(session, user.id, limit=limit, offset=offset)
+        return {"data": [audit.event_row(event) for event in events], "total_count": total}
 
 
 @router.post("/users")
-def add_user(body: NewUser, _user: Caller, services: HubServices) -> dict[str, Any]:
+def add_user(body: NewUser, user: Caller, services: HubServices) -> dict[str, Any]:
     """Add a user; the answer holds their first API key, which is shown only here."""
     with services.database.write() as session:
         added = service.create_user(session, slug=body.slug, name=body.name, email=body.email)
-        key = service.mint_key(session, added, name="first key, made by an administrator")
+        key = mint_key(session, added, name="first key, made by an administrator")
+        audit.record(session, user, "user.create", added.slug, owner_id=added.id)
         return {"data": {**_shown(added), "api_key": key}}
+
+
+@router.post("/feedback")
+def send_feedback(body: Feedback, user: Caller, services: HubServices) -> dict[str, Any]:
+    """Tell the operator something; it is kept in the audit log of the caller."""
+    details = body.model_dump(exclude_none=True)
+    with services.database.write() as session:
+        audit.record(session, user, "feedback", body.category, **details)
+    return {"success": True, "message": "kept for the operator of this hub"}
 
 
 def _shown(user: User) -> dict[str, Any]:

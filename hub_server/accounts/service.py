@@ -1,33 +1,26 @@
-"""Users, their API keys and their browser sessions."""
+"""Users and their browser sessions."""
 
 from __future__ import annotations
 
 import getpass
-import hashlib
-import hmac
 import re
 import secrets
 from datetime import timedelta
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from hub_server.accounts.tables import ApiKey, BrowserSession, User
+from hub_server.accounts import audit
+from hub_server.accounts.keys import mint_key
+from hub_server.accounts.tables import BrowserSession, Owner, User
 from hub_server.database import Database, now
 from hub_server.errors import Conflict
 from hub_server.settings import HubSettings
+from hub_server.signing import hash_secret
 from prime_cli.core.files import write_text_atomically
 
-KEY_PREFIX = "prime_"
 SESSION_HOURS = 12
-# The moment of last use is for people to look at; a write for each request would cost more than it tells.
-_LAST_USE_RESOLUTION = timedelta(minutes=1)
-
-
-def hash_secret(text: str) -> str:
-    """Return the hash under which a random secret is kept; 256 random bits need no slow hash."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def create_user(session: Session, *, slug: str, name: str = "", email: str = "", is_admin: bool = False) -> User:
@@ -38,7 +31,7 @@ def create_user(session: Session, *, slug: str, name: str = "", email: str = "",
     """
     user = User(slug=slug, name=name or slug, email=email, is_admin=is_admin)
     session.add(user)
-    _flush_slug(session, slug)
+    flush_slug(session, slug)
     return user
 
 
@@ -49,36 +42,10 @@ def change_slug(session: Session, user_id: str, slug: str) -> User:
         Conflict: the slug is taken.
     """
     user = session.get_one(User, user_id)
-    user.slug = slug
-    _flush_slug(session, slug)
+    before, user.slug = user.slug, slug
+    flush_slug(session, slug)
+    audit.record(session, user, "user.slug", slug, before=before)
     return user
-
-
-def mint_key(session: Session, user: User, *, name: str) -> str:
-    """Make an API key for `user` and return it; it cannot be read again."""
-    key = KEY_PREFIX + secrets.token_urlsafe(32)
-    session.add(ApiKey(user_id=user.id, name=name, prefix=key[: len(KEY_PREFIX) + 4], key_hash=hash_secret(key)))
-    session.flush()
-    return key
-
-
-def user_of_key(database: Database, key: str) -> User | None:
-    """Return whose API key this is; None when it is unknown or revoked. Notes the use."""
-    key_hash = hash_secret(key)
-    with database.read() as session:
-        found = session.scalar(select(ApiKey).where(ApiKey.key_hash == key_hash))
-    if found is None or found.revoked_at is not None or not hmac.compare_digest(found.key_hash, key_hash):
-        return None
-    if found.last_used_at is None or now() - found.last_used_at > _LAST_USE_RESOLUTION:
-        with database.write(f"key {found.id}") as session:
-            session.execute(update(ApiKey).where(ApiKey.id == found.id).values(last_used_at=now()))
-    return found.user
-
-
-def revoke_key(session: Session, key: str) -> bool:
-    """Revoke an API key; False when there is no such key in use."""
-    statement = update(ApiKey).where(ApiKey.key_hash == hash_secret(key), ApiKey.revoked_at.is_(None))
-    return bool(session.connection().execute(statement.values(revoked_at=now())).rowcount)
 
 
 def open_browser_session(session: Session, user: User) -> str:
@@ -108,7 +75,7 @@ def ensure_administrator(database: Database, settings: HubSettings) -> bool:
     The key is on disk before the user exists: a crash between the two leaves a hub that simply starts afresh.
     """
     with database.write() as session:
-        if session.scalar(select(User.id).limit(1)) is not None:
+        if session.scalar(select(Owner.id).limit(1)) is not None:
             return False
         user = create_user(session, slug=slug_of_operator(), is_admin=True)
         key = mint_key(session, user, name="administrator's first key")
@@ -126,7 +93,12 @@ def slug_of_operator() -> str:
     return slug if len(slug) >= 3 else "admin"
 
 
-def _flush_slug(session: Session, slug: str) -> None:
+def flush_slug(session: Session, slug: str) -> None:
+    """Write an owner with this slug.
+
+    Raises:
+        Conflict: the slug is taken, by a user or a team.
+    """
     try:
         session.flush()
     except IntegrityError:

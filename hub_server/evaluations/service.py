@@ -9,13 +9,14 @@ from packaging.utils import canonicalize_name
 from sqlalchemy import ColumnElement, Select, func, or_, select
 from sqlalchemy.orm import Session
 
-from hub_server.accounts.tables import User
+from hub_server.accounts.tables import Owner, User
+from hub_server.accounts.teams import belongs_to, get_team, owner_to_act_for
 from hub_server.database import now
 from hub_server.errors import Conflict, NotFound
 from hub_server.evaluations.tables import EvaluatedEnvironment, Evaluation
 from hub_server.registry.service import get_environment, visible_to
 from hub_server.registry.tables import Environment
-from prime_cli.hub.models import EvaluationChange, EvaluationEnd, EvaluationStatus, NewEvaluation
+from prime_cli.hub.models import EvaluationChange, EvaluationEnd, EvaluationStatus, NewEvaluation, Role
 
 _ENDED_EARLY = (EvaluationStatus.FAILED, EvaluationStatus.TIMEOUT, EvaluationStatus.CANCELLED)
 _FIELDS = (
@@ -37,9 +38,9 @@ class Listing:
 
 
 def may_see(user: User | None) -> ColumnElement[bool]:
-    """Return the condition on Evaluation: public, or the user's own."""
+    """Return the condition on Evaluation: public, or the user's own or their teams'."""
     public = Evaluation.is_public.is_(True)
-    return public if user is None else or_(public, Evaluation.owner_id == user.id)
+    return public if user is None else or_(public, belongs_to(user, Evaluation.owner_id))
 
 
 def get_evaluation(session: Session, user: User | None, evaluation_id: str) -> Evaluation:
@@ -59,10 +60,11 @@ def begin(session: Session, user: User, new: NewEvaluation) -> Evaluation:
 
     Raises:
         NotFound: there is no such environment that the user may see, or no such team.
+        Forbidden: the user may only read in that team.
     """
-    _check_team(new.team_id)
+    owner = owner_to_act_for(session, user, team_id=new.team_id)
     evaluation = Evaluation(
-        owner_id=user.id,
+        owner_id=owner.id,
         name=new.name,
         status=EvaluationStatus.PENDING,
         is_public=bool(new.is_public),
@@ -130,11 +132,12 @@ def list_evaluations(session: Session, user: User | None, listing: Listing) -> t
     """Return one page of what `user` may see, newest first, and how many there are in all.
 
     Raises:
-        NotFound: there is no such team.
+        NotFound: the user is in no such team.
     """
-    _check_team(listing.team_id)
     conditions = [may_see(user)]
-    if listing.mine_only and user is not None:
+    if listing.team_id:
+        conditions.append(Evaluation.owner_id == _team_id(session, user, listing.team_id))
+    elif listing.mine_only and user is not None:
         conditions.append(Evaluation.owner_id == user.id)
     if listing.suite_id:
         conditions.append(Evaluation.suite_id == listing.suite_id)
@@ -168,9 +171,10 @@ def _on_environment(user: User | None, name: str) -> Select[str]:
         .join(Environment.owner)
         .where(Environment.normalized_name == canonicalize_name(plain), visible_to(user))
     )
-    return matching.where(User.slug == owner.lower()) if owner else matching
+    return matching.where(Owner.slug == owner.lower()) if owner else matching
 
 
-def _check_team(team_id: str | None) -> None:
-    if team_id:
-        raise NotFound(f"team {team_id!r} not found on this hub")
+def _team_id(session: Session, user: User | None, team_id: str) -> str:
+    if user is None:
+        raise NotFound(f"team {team_id!r} not found")
+    return get_team(session, user, team_id, Role.READER).id

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Index, Integer, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from hub_server.accounts.tables import User
+from hub_server.accounts.tables import Owner
 from hub_server.database import Base, UtcDateTime, now
 from hub_server.ids import new_id
 
@@ -20,7 +20,7 @@ class Evaluation(Base):
     __table_args__ = (Index("ix_evaluations_owner_created", "owner_id", "created_at"),)
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
-    owner_id: Mapped[str] = mapped_column(ForeignKey("users.id"))
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
     name: Mapped[str] = mapped_column(String(300))
     status: Mapped[str] = mapped_column(String(10))
     is_public: Mapped[bool] = mapped_column(Boolean, default=False)
@@ -42,7 +42,7 @@ class Evaluation(Base):
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
     finalized_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
-    owner: Mapped[User] = relationship(lazy="joined", innerjoin=True)
+    owner: Mapped[Owner] = relationship(lazy="joined", innerjoin=True)
     environments: Mapped[list[EvaluatedEnvironment]] = relationship(
         lazy="selectin", cascade="all, delete-orphan", order_by="EvaluatedEnvironment.position"
     )

@@ -13,7 +13,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, contains_eager
 
 from hub_server.access import Visitor
-from hub_server.accounts.tables import User
+from hub_server.accounts.tables import Owner
 from hub_server.errors import NotFound, Refusal
 from hub_server.registry.index import IndexFile, negotiate, render_project, render_projects
 from hub_server.registry.page_cache import Page
@@ -43,11 +43,11 @@ class _Form:
 @router.api_route("/index/{owner}/simple/", methods=_READ)
 def index_projects(owner: str, user: Visitor, request: Request, services: HubServices) -> Response:
     """List the projects of an owner."""
-    listed = (visible_to(user), User.slug == owner.lower(), Environment.latest_release_id.is_not(None))
+    listed = (visible_to(user), Owner.slug == owner.lower(), Environment.latest_release_id.is_not(None))
     # A deleted environment keeps its row and its serial, so that the sum only ever grows.
-    serials = select(func.sum(Environment.index_serial), func.min(User.id)).join(Environment.owner)
+    serials = select(func.sum(Environment.index_serial), func.min(Owner.id)).join(Environment.owner)
     with services.database.read() as session:
-        serial, owner_id = session.execute(serials.where(User.slug == owner.lower())).one()
+        serial, owner_id = session.execute(serials.where(Owner.slug == owner.lower())).one()
         names = select(Environment.normalized_name).join(Environment.owner).where(*listed)
         # What somebody in particular may see can change without a change of any environment, so it is not kept.
         key = ("projects", owner_id) if user is None else None
@@ -65,7 +65,7 @@ def index_project(owner: str, project: str, user: Visitor, request: Request, ser
         found = session.execute(
             wanted.where(
                 visible_to(user),
-                User.slug == owner.lower(),
+                Owner.slug == owner.lower(),
                 Environment.normalized_name == name,
                 Environment.latest_release_id.is_not(None),
             )
@@ -87,7 +87,7 @@ def index_file(
         .join(Environment.owner)
         .where(
             visible_to(user),
-            User.slug == owner.lower(),
+            Owner.slug == owner.lower(),
             ReleaseFile.sha256 == sha256,
             ReleaseFile.filename == wheel_name,
         )
@@ -124,7 +124,7 @@ def hub_project(project: str, request: Request, services: HubServices) -> Respon
     if name != project:
         return RedirectResponse(f"../{name}/", status_code=301)
     wanted = (
-        select(Environment.id, Environment.index_serial, User.slug)
+        select(Environment.id, Environment.index_serial, Owner.slug)
         .join(IndexName, IndexName.environment_id == Environment.id)
         .join(Environment.owner)
         .where(visible_to(None), IndexName.normalized_name == name)

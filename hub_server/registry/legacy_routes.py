@@ -9,8 +9,8 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
-from hub_server.access import Caller
-from hub_server.accounts.tables import User
+from hub_server.access import Caller, PathOwner
+from hub_server.accounts.tables import Owner, User
 from hub_server.blobs import BlobWriter
 from hub_server.errors import Malformed
 from hub_server.registry.lone_wheels import CheckedWheel, publish_alone
@@ -27,14 +27,14 @@ _file_name = TypeAdapter[str](FileName)
 
 
 @router.post("/index/{owner}/legacy/")
-async def legacy_upload(owner: str, user: Caller, request: Request, services: HubServices) -> dict[str, Any]:
+async def legacy_upload(owner: PathOwner, user: Caller, request: Request, services: HubServices) -> dict[str, Any]:
     """Publish the wheel of the form; an environment that is new is public, as with a push."""
     with services.blobs.writer() as writer:
         form = FormReader(
             request.headers.get("content-type", ""), _FILE_FIELD, writer, services.settings.max_upload_bytes
         )
         rest = await _receive(request, form)
-        return await run_in_threadpool(_finish, services, user, form, writer, rest)
+        return await run_in_threadpool(_finish, services, user, owner, form, writer, rest)
 
 
 async def _receive(request: Request, form: FormReader) -> bytes:
@@ -77,7 +77,9 @@ def _check_form(form: FormReader, writer: BlobWriter) -> str:
     return filename
 
 
-def _finish(services: Services, user: User, form: FormReader, writer: BlobWriter, rest: bytes) -> dict[str, Any]:
+def _finish(
+    services: Services, user: User, owner: Owner, form: FormReader, writer: BlobWriter, rest: bytes
+) -> dict[str, Any]:
     """Check and publish in an order in which only the last step, one transaction, makes anything visible."""
     form.feed(rest)
     filename = _check_form(form, writer)
@@ -87,6 +89,6 @@ def _finish(services: Services, user: User, form: FormReader, writer: BlobWriter
         services.blobs.keep(writer, metadata)
         wheel = CheckedWheel(filename, writer.sha256, writer.size, facts, metadata.sha256)
     with services.database.write() as session:
-        done = publish_alone(session, user, wheel, max_bytes=services.settings.max_upload_bytes)
+        done = publish_alone(session, user, owner, wheel, max_bytes=services.settings.max_upload_bytes)
     words = "is published" if done.is_new else "is published already, with these very bytes"
     return {"success": True, "message": f"{done.name} {done.version} {words}"}

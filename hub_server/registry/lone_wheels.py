@@ -15,7 +15,8 @@ from sqlalchemy import bindparam, select, union_all
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from hub_server.accounts.tables import User
+from hub_server.accounts import audit
+from hub_server.accounts.tables import Owner, User
 from hub_server.database import now
 from hub_server.errors import Conflict, Malformed
 from hub_server.ids import new_id
@@ -63,36 +64,38 @@ class Published:
     is_new: bool
 
 
-def publish_alone(session: Session, user: User, wheel: CheckedWheel, *, max_bytes: int) -> Published:
-    """Publish a wheel in one step, by the rules of a push, and say whether that was news.
+def publish_alone(session: Session, user: User, owner: Owner, wheel: CheckedWheel, *, max_bytes: int) -> Published:
+    """Publish a wheel under an owner in one step, by the rules of a push, and say whether that was news.
 
     Raises:
         Malformed: it cannot be the wheel of an environment.
         TooLarge: it is over the hub's limit.
         Conflict: the version is published with other bytes.
     """
-    wanted, request = _as_push(wheel)
+    wanted, request = _as_push(owner, wheel)
     connection = session.connection()
     normalized = canonicalize_name(wanted.name)
-    found = connection.execute(_FIND, {"owner_id": user.id, "normalized_name": normalized}).first()
+    found = connection.execute(_FIND, {"owner_id": owner.id, "normalized_name": normalized}).first()
     if found is None:
         resolve(session, user, wanted)
-        found = connection.execute(_FIND, {"owner_id": user.id, "normalized_name": normalized}).one()
+        found = connection.execute(_FIND, {"owner_id": owner.id, "normalized_name": normalized}).one()
     check_announced(request, found.name, max_bytes)
     key = version_key(request.semantic_version)
     place = {"environment_id": found.id, "version_key": key, "content_hash": request.content_hash}
     if connection.execute(_HEARD_OF, place).first() is not None:
-        return _publish_as_push(session, session.get_one(Environment, found.id), wheel, request, max_bytes)
+        return _publish_as_push(session, user, session.get_one(Environment, found.id), wheel, request, max_bytes)
     details = request.metadata.model_dump(exclude_none=True)
     _insert(session, wheel, {**place, "semantic_version": request.semantic_version, "details": details})
+    whole_name = f"{owner.slug}/{found.name} {request.semantic_version}"
+    audit.record(session, user, "version.publish", whole_name, owner_id=owner.id)
     return Published(found.name, request.semantic_version, is_new=True)
 
 
-def _as_push(wheel: CheckedWheel) -> tuple[ResolveRequest, WheelRequest]:
+def _as_push(owner: Owner, wheel: CheckedWheel) -> tuple[ResolveRequest, WheelRequest]:
     """Return what a client of the push would have asked for this wheel."""
     facts = wheel.facts
     try:
-        wanted = ResolveRequest(name=facts.name)
+        wanted = ResolveRequest(name=facts.name, owner_slug=owner.slug)
         request = WheelRequest(
             content_hash=wheel.sha256,
             filename=wheel.filename,
@@ -113,7 +116,7 @@ def _as_push(wheel: CheckedWheel) -> tuple[ResolveRequest, WheelRequest]:
 
 
 def _publish_as_push(
-    session: Session, environment: Environment, wheel: CheckedWheel, request: WheelRequest, max_bytes: int
+    session: Session, user: User, environment: Environment, wheel: CheckedWheel, request: WheelRequest, max_bytes: int
 ) -> Published:
     announced = announce_wheel(session, environment, request, max_bytes=max_bytes)
     file = session.get_one(ReleaseFile, announced.file_id)
@@ -123,7 +126,7 @@ def _publish_as_push(
         file.metadata_sha256, file.requires_python = wheel.metadata_sha256, wheel.facts.requires_python
         session.flush()
         session.expire(file.release, ["files"])
-        publish(session, file.release)
+        publish(session, user, file.release)
     return Published(environment.name, file.release.semantic_version, is_new)
 
 

@@ -13,6 +13,8 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from hub_server.accounts import audit
+from hub_server.accounts.tables import User
 from hub_server.database import now
 from hub_server.errors import Conflict, Malformed, NotFound, TooLarge
 from hub_server.registry.service import Offered, offer_as_latest
@@ -105,7 +107,7 @@ def note_stored(session: Session, file_id: str, size: int) -> None:
         file.state, file.size = "stored", size
 
 
-def finalize_wheel(services: Services, environment_id: str, file_id: str) -> None:
+def finalize_wheel(services: Services, user: User, environment_id: str, file_id: str) -> None:
     """Check an uploaded wheel; one that comes alone is published with it. Repeating it changes nothing.
 
     Raises:
@@ -132,10 +134,10 @@ def finalize_wheel(services: Services, environment_id: str, file_id: str) -> Non
             file.state, file.metadata_sha256 = "verified", metadata_sha256
             file.requires_python = facts.requires_python
         if file.release.wheel_only:
-            publish(session, file.release)
+            publish(session, user, file.release)
 
 
-def finalize_source(services: Services, environment_id: str, release_id: str) -> Release:
+def finalize_source(services: Services, user: User, environment_id: str, release_id: str) -> Release:
     """Check the uploaded source archive and publish the version. Repeating it changes nothing.
 
     Raises:
@@ -155,11 +157,11 @@ def finalize_source(services: Services, environment_id: str, release_id: str) ->
         for file in release.files:
             if not release.claimed and file.id == stored[-1].id:
                 file.state = "verified"
-        publish(session, release)
+        publish(session, user, release)
         return release
 
 
-def publish(session: Session, release: Release) -> None:
+def publish(session: Session, user: User, release: Release) -> None:
     """Make a draft the version, in the caller's transaction; a version that is published stays as it is.
 
     Raises:
@@ -187,6 +189,9 @@ def publish(session: Session, release: Release) -> None:
             f"version {release.semantic_version} of {name}: another push with another content hash already exists"
         ) from None
     offer_as_latest(session, environment.id, Offered(release.id, release.version_key, release.details))
+    whole_name = f"{environment.owner.slug}/{environment.name} {release.semantic_version}"
+    audit.record(session, user, "version.publish", whole_name, owner_id=environment.owner_id)
+    session.flush()
     session.expire(environment)
 
 

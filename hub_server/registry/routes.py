@@ -6,8 +6,11 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse
+from sqlalchemy.orm import Session
 
 from hub_server.access import Caller, PathEnvironment, Visitor
+from hub_server.accounts import audit
+from hub_server.accounts.tables import User
 from hub_server.errors import NotAuthenticated, NotFound
 from hub_server.registry import answers, inspect, service
 from hub_server.registry.tables import Environment, Release
@@ -149,36 +152,48 @@ def inspect_source(
 
 
 @router.delete("/{owner}/{name}")
-def delete_environment(environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
+def delete_environment(environment: PathEnvironment, user: Caller, services: HubServices) -> dict[str, Any]:
     """Delete an environment with all its versions."""
     with services.database.write() as session:
         service.delete_environment(session, session.get_one(Environment, environment.id))
+        _record(session, user, "environment.delete", environment)
     return {"success": True, "message": f"{environment.owner.slug}/{environment.name} deleted"}
 
 
 @router.delete("/{owner}/{name}/@{version}")
-def delete_version(version: str, environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
+def delete_version(version: str, environment: PathEnvironment, user: Caller, services: HubServices) -> dict[str, Any]:
     """Delete one version, named as in its details."""
     with services.database.write() as session:
         found = session.get_one(Environment, environment.id)
         release: Release = service.delete_release(session, found, version)
+        _record(session, user, "version.delete", environment, release)
     return {"success": True, "message": f"version {release.semantic_version} of {environment.name} deleted"}
 
 
 @router.put("/{owner}/{name}/@{version}/yank")
 def yank_version(
-    version: str, body: YankRequest, environment: PathEnvironment, services: HubServices
+    version: str, body: YankRequest, environment: PathEnvironment, user: Caller, services: HubServices
 ) -> dict[str, Any]:
     """Take a version back: only installers that ask for exactly it still get it."""
     with services.database.write() as session:
         found = session.get_one(Environment, environment.id)
         release = service.yank_release(session, found, version, body.reason.strip())
+        _record(session, user, "version.yank", environment, release)
         return {"data": answers.release_summary(release)}
 
 
 @router.delete("/{owner}/{name}/@{version}/yank")
-def unyank_version(version: str, environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
+def unyank_version(version: str, environment: PathEnvironment, user: Caller, services: HubServices) -> dict[str, Any]:
     """Offer a yanked version again."""
     with services.database.write() as session:
         release = service.unyank_release(session, session.get_one(Environment, environment.id), version)
+        _record(session, user, "version.unyank", environment, release)
         return {"data": answers.release_summary(release)}
+
+
+def _record(
+    session: Session, user: User, action: str, environment: Environment, release: Release | None = None
+) -> None:
+    version = f" {release.semantic_version}" if release is not None else ""
+    name = f"{environment.owner.slug}/{environment.name}{version}"
+    audit.record(session, user, action, name, owner_id=environment.owner_id)

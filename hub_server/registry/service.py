@@ -13,13 +13,15 @@ from packaging.version import Version
 from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.orm import Session, selectinload
 
-from hub_server.accounts.tables import User
+from hub_server.accounts import audit
+from hub_server.accounts.tables import Owner, User
+from hub_server.accounts.teams import belongs_to, has_role, owner_to_act_for
 from hub_server.database import now
 from hub_server.errors import Forbidden, Malformed, NotFound
 from hub_server.registry.index_names import claim_name, note_change
 from hub_server.registry.tables import Environment, EnvironmentTag, Release, table_of
 from hub_server.secrets.service import forget_environment
-from prime_cli.hub.models import ResolveRequest, Visibility
+from prime_cli.hub.models import ResolveRequest, Role, Visibility
 
 _MIN_HASH_PREFIX = 8
 _MAX_NAMES_COMPARED = 5000
@@ -57,9 +59,9 @@ class Listing:
 
 
 def visible_to(user: User | None) -> ColumnElement[bool]:
-    """Return the condition on Environment: published for all to see, or the user's own."""
+    """Return the condition on Environment: published for all to see, or the user's own or their teams'."""
     public = and_(Environment.visibility == Visibility.PUBLIC, Environment.latest_release_id.is_not(None))
-    mine = Environment.owner_id == user.id if user is not None else None
+    mine = belongs_to(user, Environment.owner_id) if user is not None else None
     return and_(Environment.deleted_at.is_(None), public if mine is None else or_(public, mine))
 
 
@@ -70,7 +72,7 @@ def find_environment(session: Session, user: User | None, owner: str, name: str)
         NotFound: there is none; names the nearest that the user may see.
     """
     found: Environment | None = session.scalar(
-        _visible(user).where(User.slug == owner.lower(), Environment.normalized_name == canonicalize_name(name))
+        _visible(user).where(Owner.slug == owner.lower(), Environment.normalized_name == canonicalize_name(name))
     )
     if found is None:
         raise NotFound(f"environment {owner}/{name} not found on this hub{_nearest(session, user, owner, name)}")
@@ -90,29 +92,30 @@ def get_environment(session: Session, user: User | None, environment_id: str) ->
 
 
 def resolve(session: Session, user: User, request: ResolveRequest) -> tuple[Environment, bool]:
-    """Return the caller's environment of this name, made if it was not there, and whether it was made.
+    """Return the environment of this name of the owner that is named, else of the caller, made if it was not there.
+
+    The second value says whether it was made.
 
     Raises:
         NotFound: there is no such owner or team.
-        Forbidden: the owner is somebody else.
+        Forbidden: the caller may not publish for that owner, or not change who sees its environments.
     """
-    _check_owner(session, user, request)
+    slug = request.owner_slug or request.team_slug
+    owner = owner_to_act_for(session, user, slug=slug, team_id=request.team_id)
     normalized = str(canonicalize_name(request.name))
     found = session.scalar(
-        select(Environment).where(Environment.owner_id == user.id, Environment.normalized_name == normalized)
+        select(Environment).where(Environment.owner_id == owner.id, Environment.normalized_name == normalized)
     )
     if found is None:
-        found = Environment(owner_id=user.id, normalized_name=normalized, name=request.name, visibility="")
+        found = Environment(owner_id=owner.id, normalized_name=normalized, name=request.name, visibility="")
         session.add(found)
     created = found.id is None or found.deleted_at is not None
     if created:
         found.name, found.visibility = request.name, request.visibility or Visibility.PUBLIC
         found.created_at, found.deleted_at = now(), None
+        audit.record(session, user, "environment.create", f"{owner.slug}/{found.name}", owner_id=owner.id)
     elif request.visibility is not None and found.visibility != request.visibility:
-        found.visibility = request.visibility
-        note_change(found)
-        session.flush()
-        claim_name(session, found.id)
+        _change_visibility(session, user, found, request.visibility)
     session.flush()
     session.refresh(found)
     return found, created
@@ -127,11 +130,11 @@ def list_environments(session: Session, user: User | None, listing: Listing) -> 
     if not listing.mine_only:
         conditions.append(Environment.latest_release_id.is_not(None))
     elif user is not None:
-        conditions.append(Environment.owner_id == user.id)
+        conditions.append(belongs_to(user, Environment.owner_id))
     if listing.starred_only:
         return [], 0
     if listing.owner:
-        conditions.append(User.slug == listing.owner.lower())
+        conditions.append(Owner.slug == listing.owner.lower())
     if listing.visibility:
         conditions.append(Environment.visibility == listing.visibility)
     for word in (listing.search or "").lower().split():
@@ -308,7 +311,7 @@ def _visible(user: User | None) -> Select[Any]:
 
 def _mentions(word: str) -> ColumnElement[bool]:
     escaped = word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    columns = (func.lower(Environment.name), func.lower(Environment.description), User.slug)
+    columns = (func.lower(Environment.name), func.lower(Environment.description), Owner.slug)
     return or_(*(column.like(f"%{escaped}%", escape="\\") for column in columns))
 
 
@@ -318,7 +321,7 @@ def _nearest(session: Session, user: User | None, owner: str, name: str) -> str:
     A misspelt name of this owner comes first, then the same name of another owner, then whatever is alike.
     """
     rows = session.execute(
-        select(User.slug, Environment.normalized_name)
+        select(Owner.slug, Environment.normalized_name)
         .join(Environment.owner)
         .where(visible_to(user), Environment.latest_release_id.is_not(None))
         .limit(_MAX_NAMES_COMPARED)
@@ -333,11 +336,14 @@ def _nearest(session: Session, user: User | None, owner: str, name: str) -> str:
     return f"; did you mean {' or '.join(offered)}?" if offered else ""
 
 
-def _check_owner(session: Session, user: User, request: ResolveRequest) -> None:
-    if team := request.team_slug or request.team_id:
-        raise NotFound(f"team {team!r} not found on this hub")
-    owner = request.owner_slug
-    if owner and owner.lower() != user.slug:
-        if session.scalar(select(User.id).where(User.slug == owner.lower())) is None:
-            raise NotFound(f"owner {owner!r} not found on this hub")
-        raise Forbidden(f"you are {user.slug!r} and cannot publish as {owner!r}")
+def _change_visibility(session: Session, user: User, environment: Environment, visibility: Visibility) -> None:
+    name = f"{environment.owner.slug}/{environment.name}"
+    if not has_role(session, user, environment.owner_id, Role.OWNER):
+        raise Forbidden(f"only an owner of {environment.owner.slug!r} can change who sees {name}")
+    environment.visibility = visibility
+    note_change(environment)
+    session.flush()
+    claim_name(session, environment.id)
+    audit.record(
+        session, user, "environment.visibility", name, owner_id=environment.owner_id, visibility=str(visibility)
+    )

@@ -20,7 +20,7 @@ from sqlalchemy import (
 )  # fmt: skip
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from hub_server.accounts.tables import User
+from hub_server.accounts.tables import Owner
 from hub_server.database import Base, UtcDateTime, now
 from hub_server.ids import new_id
 
@@ -32,7 +32,7 @@ class Environment(Base):
     __table_args__ = (UniqueConstraint("owner_id", "normalized_name", name="uq_environments_owner_name"),)
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
-    owner_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
     name: Mapped[str] = mapped_column(String(100))
     normalized_name: Mapped[str] = mapped_column(String(100), index=True)
     visibility: Mapped[str] = mapped_column(String(10))
@@ -43,7 +43,7 @@ class Environment(Base):
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
-    owner: Mapped[User] = relationship(lazy="joined", innerjoin=True)
+    owner: Mapped[Owner] = relationship(lazy="joined", innerjoin=True)
     tags: Mapped[list[EnvironmentTag]] = relationship(cascade="all, delete-orphan", order_by="EnvironmentTag.tag")
 
 

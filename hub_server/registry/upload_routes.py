@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from hub_server.access import PathEnvironment
+from hub_server.access import Caller, PathEnvironment
 from hub_server.blobs import BlobWriter
 from hub_server.errors import Forbidden, Malformed, NotFound, TooLarge
 from hub_server.registry import publishing
@@ -41,9 +41,9 @@ def announce_wheel(
 
 
 @router.post("/environmentshub/{environment_id}/wheels/{wheel_id}/finalize")
-def finalize_wheel(wheel_id: str, environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
+def finalize_wheel(wheel_id: str, environment: PathEnvironment, user: Caller, services: HubServices) -> dict[str, Any]:
     """Check the wheel that was uploaded."""
-    publishing.finalize_wheel(services, environment.id, wheel_id)
+    publishing.finalize_wheel(services, user, environment.id, wheel_id)
     return {"data": {"success": True, "message": "the wheel is sound"}}
 
 
@@ -59,9 +59,11 @@ def announce_version(
 
 
 @router.post("/environmentshub/{environment_id}/versions/{version_id}/finalize")
-def finalize_version(version_id: str, environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
+def finalize_version(
+    version_id: str, environment: PathEnvironment, user: Caller, services: HubServices
+) -> dict[str, Any]:
     """Check the source archive and publish the version."""
-    release = publishing.finalize_source(services, environment.id, version_id)
+    release = publishing.finalize_source(services, user, environment.id, version_id)
     name = f"{environment.owner.slug}/{environment.name}"
     return {"data": {"success": True, "message": f"{name} {release.semantic_version} is published"}}
 

@@ -22,7 +22,7 @@ class Secret(Base):
     )
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
-    owner_id: Mapped[str | None] = mapped_column(ForeignKey("users.id"))
+    owner_id: Mapped[str | None] = mapped_column(ForeignKey("owners.id"))
     environment_id: Mapped[str | None] = mapped_column(ForeignKey("environments.id"))
     name: Mapped[str] = mapped_column(String(100))
     description: Mapped[str] = mapped_column(Text, default="")

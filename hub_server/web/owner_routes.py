@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy import select
 
 from hub_server.access import Visitor
-from hub_server.accounts.tables import User
+from hub_server.accounts.tables import Owner
 from hub_server.errors import NotFound
 from hub_server.registry import service
 from hub_server.services import HubServices
@@ -21,7 +21,7 @@ router = APIRouter(include_in_schema=False)
 def owner_page(owner: str, user: Visitor, request: Request, services: HubServices, number: PageNumber = 1) -> Response:
     """Who publishes under this name, and what of it the visitor may see."""
     with services.database.read() as session:
-        found = session.scalar(select(User).where(User.slug == owner.lower()))
+        found = session.scalar(select(Owner).where(Owner.slug == owner.lower()))
         if found is None:
             raise NotFound(f"nobody is called {owner!r} on this hub")
         listing = service.Listing(

@@ -9,7 +9,8 @@ from fastapi.responses import RedirectResponse
 
 from hub_server.access import Visitor
 from hub_server.accounts import challenges
-from hub_server.accounts.service import SESSION_HOURS, close_browser_session, open_browser_session, user_of_key
+from hub_server.accounts.keys import user_of_key
+from hub_server.accounts.service import SESSION_HOURS, close_browser_session, open_browser_session
 from hub_server.accounts.tables import User
 from hub_server.errors import Forbidden
 from hub_server.services import HubServices, Services
@@ -90,7 +91,7 @@ def answer_challenge(
         else:
             challenges.deny(session, code)
     response = page(request, "challenge_done.html", approved=decision == "approve", user=person)
-    if key:
+    if person.api_key is not None and person.api_key.scopes is None:
         _keep_signed_in(services, request, response, person)
     return response
 
@@ -105,6 +106,8 @@ def _challenge_form(services: Services, request: Request, code: str, problem: st
 
 
 def _keep_signed_in(services: Services, request: Request, response: Response, user: User) -> None:
+    if user.api_key is not None and user.api_key.scopes is not None:
+        raise Forbidden("this API key is limited to some scopes; a browser signs in with one that is not")
     with services.database.write() as session:
         cookie = open_browser_session(session, user)
     forms.set_cookie(response, request, forms.SESSION_COOKIE, cookie, max_age_s=SESSION_HOURS * 3600)

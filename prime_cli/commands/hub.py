@@ -34,6 +34,7 @@ def serve(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8480,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = "",
+    rate_limits: Annotated[bool, typer.Option(help="Refuse who uploads or logs in far too often.")] = True,
     ready_file: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Write {url, pid, admin_key_path} here once it answers.")
     ] = None,
@@ -73,6 +74,7 @@ def serve(
         trusted_proxies=trusted_proxies,
         log_format=LogFormat(log_format),
         log_level=LogLevel(log_level),
+        rate_limits=rate_limits,
         ready_file=ready_file,
         on_ready=partial(_say_ready, with_notes=log_format == "text"),
     )

@@ -73,6 +73,50 @@ class NewUser(Wire):
     email: str = Field(default="", max_length=320)
 
 
+class Role(StrEnum):
+    """What somebody may do in a team: look, publish too, or manage too."""
+
+    READER = "reader"
+    MEMBER = "member"
+    OWNER = "owner"
+
+
+class NewTeam(Wire):
+    """Makes a team; its slug is one among those of users."""
+
+    slug: str = Field(pattern=SLUG_PATTERN)
+    name: str = Field(default="", max_length=200)
+
+
+class TeamChange(Wire):
+    """Gives a team another name for people to read."""
+
+    name: str = Field(min_length=1, max_length=200)
+
+
+class RoleChange(Wire):
+    """Takes somebody into a team, or changes their role."""
+
+    role: Role = Role.MEMBER
+
+
+class NewKey(Wire):
+    """Makes an API key. No scopes: everything that its user may do; no days: it does not expire."""
+
+    name: str = Field(min_length=1, max_length=200)
+    scopes: dict[Literal["account", "environments", "evaluations", "secrets"], Literal["read", "write"]] | None = None
+    expires_in_days: int | None = Field(default=None, ge=1, le=3650)
+
+
+class Feedback(Wire):
+    """What a user tells the operator of the hub."""
+
+    message: str = Field(min_length=1, max_length=10_000)
+    category: str = Field(default="general", max_length=50)
+    cli_version: str | None = Field(default=None, max_length=50)
+    run_id: str | None = Field(default=None, max_length=100)
+
+
 class ResolveRequest(Wire):
     """Gets an environment, or creates it. No owner means the caller."""
 

@@ -11,7 +11,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import func, select
 
-from hub_server.accounts.service import create_user, mint_key, revoke_key, slug_of_operator, user_of_key
+from hub_server.accounts.keys import mint_key, revoke_key, user_of_key
+from hub_server.accounts.service import create_user, slug_of_operator
 from hub_server.accounts.tables import ApiKey, User
 from hub_server.database import Base, Database, open_database
 from hub_server.errors import Conflict, NotServing

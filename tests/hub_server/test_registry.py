@@ -108,7 +108,7 @@ def test_a_key_that_is_wrong_is_told_so_everywhere(hub: RunningHub) -> None:
         for path in ("/user/whoami", "/environmentshub/"):
             response = client.get(path)
             assert response.status_code == 401
-            assert response.json()["detail"] == "this API key is wrong or was revoked"
+            assert response.json()["detail"] == "this API key is wrong, expired or was revoked"
 
 
 def test_a_refusal_does_not_repeat_what_was_sent(hub: RunningHub) -> None:
