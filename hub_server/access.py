@@ -45,6 +45,7 @@ class Right(StrEnum):
     ADMIN = "an administrator"
     MONITOR = "an administrator, or whoever holds the token for metrics"
     READER = "whoever may see the environment in the path; for others it does not exist"
+    READING_USER = "somebody with an API key who may see the environment in the path; for others it does not exist"
     WRITER = "who may publish in the environment in the path: its owner, or a member of the team that owns it"
     OWNER = "the owner of the environment in the path, or an owner of the team that owns it"
     EVALUATION_READER = "whoever may see the evaluation in the path; for others it does not exist"
@@ -102,6 +103,7 @@ RIGHTS: dict[str, Right] = {
     "list_team_audit_events": Right.TEAM_OWNER,
     # registry
     "list_environments": Right.VISITOR,
+    "environment_facets": Right.VISITOR,
     "lookup_environment": Right.VISITOR,
     "resolve_environment": Right.USER,
     "environment_status": Right.READER,
@@ -109,6 +111,9 @@ RIGHTS: dict[str, Right] = {
     "download_package": Right.READER,
     "inspect_source": Right.READER,
     "list_versions": Right.READER,
+    "star_environment": Right.READING_USER,
+    "unstar_environment": Right.READING_USER,
+    "fork_environment": Right.READING_USER,
     "delete_environment": Right.OWNER,
     "delete_version": Right.OWNER,
     "yank_version": Right.WRITER,
@@ -151,12 +156,13 @@ RIGHTS: dict[str, Right] = {
     "legacy_upload": Right.UPLOADER,
 }
 _NEEDS_A_USER = (
-    Right.USER, Right.ADMIN, Right.MONITOR, Right.WRITER, Right.OWNER, Right.EVALUATION_OWNER, Right.TEAM_READER,
-    Right.TEAM_OWNER, Right.SECRET_KEEPER, Right.UPLOADER,
+    Right.USER, Right.ADMIN, Right.MONITOR, Right.READING_USER, Right.WRITER, Right.OWNER, Right.EVALUATION_OWNER,
+    Right.TEAM_READER, Right.TEAM_OWNER, Right.SECRET_KEEPER, Right.UPLOADER,
 )  # fmt: skip
 IN_A_BROWSER = (Right.PAGE, Right.SIGNED_IN, Right.PAGE_READER, Right.PAGE_EVALUATION_READER)
 _ROLE_IN_ENVIRONMENT = {
-    Right.READER: None, Right.PAGE_READER: None, Right.WRITER: Role.MEMBER, Right.OWNER: Role.OWNER
+    Right.READER: None, Right.READING_USER: None, Right.PAGE_READER: None, Right.WRITER: Role.MEMBER,
+    Right.OWNER: Role.OWNER,
 }  # fmt: skip
 _ROLE_IN_TEAM = {Right.TEAM_READER: Role.READER, Right.TEAM_OWNER: Role.OWNER}
 # Which area of an API key's scopes a route is in, by the tag of its router. Reading is GET and HEAD, but for these.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -21,7 +25,7 @@ from hub_server.operation.addresses import PublicAddress
 from hub_server.operation.health import Readiness
 from hub_server.operation.metrics import StoreFigures
 from hub_server.operation.requests import ObservedRequests
-from hub_server.registry import index_routes, legacy_routes, upload_routes
+from hub_server.registry import community_routes, index_routes, legacy_routes, listing_routes, upload_routes
 from hub_server.registry import routes as registry_routes
 from hub_server.secrets import routes as secret_routes
 from hub_server.services import Services
@@ -36,7 +40,12 @@ from prime_cli import __version__
 def create_app(services: Services) -> FastAPI:
     """Return the hub as an ASGI app over open services."""
     app = FastAPI(
-        title="prime hub", version=__version__, dependencies=[Depends(enforce)], docs_url=None, redoc_url=None
+        title="prime hub",
+        version=__version__,
+        dependencies=[Depends(enforce)],
+        lifespan=_lifespan,
+        docs_url=None,
+        redoc_url=None,
     )
     app.state.services = services
     app.state.readiness = Readiness(services)
@@ -62,13 +71,22 @@ def all_routers() -> list[APIRouter]:
     Each of their routes stands in the table of rights, else this is an assertion that fails at the first start.
     """
     domains = (
-        account_routes, key_routes, team_routes, registry_routes, upload_routes, index_routes, legacy_routes,
+        account_routes, key_routes, team_routes, listing_routes, registry_routes, community_routes, upload_routes,
+        index_routes, legacy_routes,
         evaluation_routes, secret_routes, environment_pages, owner_pages, evaluation_pages, session_pages,
         operation_routes,
     )  # fmt: skip
     routers = [domain.router for domain in domains]
     check_every_route_is_listed(route for router in routers for route in router.routes)
     return routers
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Write what was gathered in memory when the server is stopped."""
+    yield
+    services: Services = app.state.services
+    await run_in_threadpool(services.downloads.flush, services.database)
 
 
 def _refuse(request: Request, error: Exception) -> Response:

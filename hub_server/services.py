@@ -11,6 +11,7 @@ from hub_server.blobs import BlobStore
 from hub_server.database import Database
 from hub_server.operation.metrics import Metrics
 from hub_server.rate_limits import RateLimiter
+from hub_server.registry.downloads import DownloadCounter
 from hub_server.registry.inspect import SourceTrees
 from hub_server.registry.page_cache import PageCache
 from hub_server.secrets.vault import Vault
@@ -28,6 +29,7 @@ class Services:
     signer: Signer
     vault: Vault
     pages: PageCache = field(default_factory=PageCache)
+    downloads: DownloadCounter = field(default_factory=DownloadCounter)
     sources: SourceTrees = field(default_factory=SourceTrees)
     metrics: Metrics = field(default_factory=Metrics)
     limiter: RateLimiter = field(default_factory=lambda: RateLimiter(enabled=True))

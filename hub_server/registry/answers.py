@@ -6,10 +6,14 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from packaging.utils import canonicalize_name
+from sqlalchemy.orm import Session
 
 from hub_server.access import INDEX_TOKEN_PURPOSE
 from hub_server.accounts.tables import User
-from hub_server.registry.tables import Environment, Release, ReleaseFile
+from hub_server.registry.abouts import dependency_warnings
+from hub_server.registry.downloads import downloads_of
+from hub_server.registry.stars import is_starred
+from hub_server.registry.tables import Environment, Release, ReleaseAbout, ReleaseFile
 from hub_server.services import Services
 from prime_cli.hub.models import Visibility
 
@@ -25,7 +29,8 @@ def environment_row(environment: Environment, latest: Release | None) -> dict[st
         "description": environment.description,
         "visibility": environment.visibility,
         "latest_version": latest.semantic_version if latest else "",
-        "stars": 0,
+        "stars": environment.stars,
+        "downloads": environment.downloads,
         "tags": [tag.tag for tag in environment.tags],
         "created_at": environment.created_at.isoformat(),
         "updated_at": environment.updated_at.isoformat(),
@@ -93,7 +98,21 @@ def release_details(
         "wheel_url": wheel_url if public else None,
         "wheel_sha256": wheel.sha256 if wheel else None,
         "requires_python": wheel.requires_python if wheel else None,
-        "url_dependencies": [],
+    }
+
+
+def standing(session: Session, environment: Environment, release: Release, user: User | None) -> dict[str, Any]:
+    """Return what a version's details say beside how to get it: stars, downloads, and dependencies without an index."""
+    about = session.get(ReleaseAbout, release.id)
+    url_dependencies = about.url_dependencies if about else []
+    return {
+        "tags": [tag.tag for tag in session.get_one(Environment, environment.id).tags],
+        "stars": environment.stars,
+        "starred": is_starred(session, environment.id, user),
+        "downloads": environment.downloads,
+        "version_downloads": downloads_of(session, release),
+        "url_dependencies": url_dependencies,
+        "dependency_warnings": dependency_warnings(url_dependencies),
     }
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, contains_eager
 from hub_server.access import Visitor
 from hub_server.accounts.tables import Owner
 from hub_server.errors import NotFound, Refusal
+from hub_server.registry.downloads import begins_download
 from hub_server.registry.index import IndexFile, negotiate, render_project, render_projects
 from hub_server.registry.page_cache import Page
 from hub_server.registry.service import visible_to
@@ -103,6 +104,8 @@ def index_file(
     headers = {"Cache-Control": "private, max-age=31536000, immutable", "ETag": f'"{digest}"'}
     if _has_seen(request, headers["ETag"]):
         return Response(status_code=304, headers=headers)
+    if is_wheel and begins_download(request):
+        services.downloads.note(services.database, file)
     media_type = "application/octet-stream" if is_wheel else "text/plain; charset=utf-8"
     return FileResponse(services.blobs.path(digest), media_type=media_type, headers=headers)
 

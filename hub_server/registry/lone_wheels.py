@@ -20,6 +20,7 @@ from hub_server.accounts.tables import Owner, User
 from hub_server.database import now
 from hub_server.errors import Conflict, Malformed
 from hub_server.ids import new_id
+from hub_server.registry.abouts import keep_about
 from hub_server.registry.publishing import announce_wheel, check_announced, publish
 from hub_server.registry.service import Offered, offer_as_latest, resolve
 from hub_server.registry.tables import Environment, Release, ReleaseFile, table_of
@@ -125,6 +126,7 @@ def _publish_as_push(
         file.state, file.size = "verified", wheel.size
         file.metadata_sha256, file.requires_python = wheel.metadata_sha256, wheel.facts.requires_python
         session.flush()
+        keep_about(session, file.release_id, wheel.facts)
         session.expire(file.release, ["files"])
         publish(session, user, file.release)
     return Published(environment.name, file.release.semantic_version, is_new)
@@ -147,6 +149,7 @@ def _insert(session: Session, wheel: CheckedWheel, release: dict[str, Any]) -> N
     try:
         connection.execute(_ADD_RELEASE, {**release, **published})
         connection.execute(_ADD_FILE, file)
+        keep_about(session, release_id, wheel.facts, is_new=True)
     except IntegrityError:
         raise Conflict(
             f"version {release['semantic_version']}: another push with another content hash already exists"

@@ -17,6 +17,7 @@ from hub_server.accounts import audit
 from hub_server.accounts.tables import User
 from hub_server.database import now
 from hub_server.errors import Conflict, Malformed, NotFound, TooLarge
+from hub_server.registry.abouts import keep_about
 from hub_server.registry.service import Offered, offer_as_latest
 from hub_server.registry.tables import Environment, Release, ReleaseFile
 from hub_server.registry.wheels import check_source_archive, check_wheel_name, read_wheel, version_key
@@ -52,7 +53,7 @@ def announce_wheel(session: Session, environment: Environment, request: WheelReq
         for file in published.files:
             if file.kind == "wheel" and (file.filename, file.sha256) == (request.filename, request.sha256):
                 return Announced(published.id, file.id, needs_upload=False)
-        raise _taken(environment, published)
+        raise already_exists(environment, published)
     draft = _draft(session, environment, request)
     draft.wheel_only = request.wheel_only
     file = _announced_file(session, draft, "wheel", request.filename, request.sha256, request.size)
@@ -87,7 +88,7 @@ def announce_source(session: Session, environment: Environment, request: Version
         for file in published.files:
             if file.kind == "source" and published.content_hash == request.content_hash:
                 return Announced(published.id, file.id, needs_upload=True)
-        raise _taken(environment, published)
+        raise already_exists(environment, published)
     draft = _draft(session, environment, request)
     draft.wheel_only = False
     file = _announced_file(session, draft, "source", request.filename, request.sha256, 0)
@@ -133,6 +134,7 @@ def finalize_wheel(services: Services, user: User, environment_id: str, file_id:
         if facts is not None:
             file.state, file.metadata_sha256 = "verified", metadata_sha256
             file.requires_python = facts.requires_python
+            keep_about(session, file.release_id, facts)
         if file.release.wheel_only:
             publish(session, user, file.release)
 
@@ -177,9 +179,9 @@ def publish(session: Session, user: User, release: Release) -> None:
     for file in list(release.files):
         if file not in chosen.values():
             session.delete(file)
-    taken = _claimed(session, environment, release.version_key, release.content_hash)
+    taken = claimed_as(session, environment, release.version_key, release.content_hash)
     if taken is not None:
-        raise _taken(environment, taken)
+        raise already_exists(environment, taken)
     release.claimed, release.published_at = True, now()
     try:
         session.flush()
@@ -195,7 +197,7 @@ def publish(session: Session, user: User, release: Release) -> None:
     session.expire(environment)
 
 
-def _claimed(session: Session, environment: Environment, version_key: str, content_hash: str) -> Release | None:
+def claimed_as(session: Session, environment: Environment, version_key: str, content_hash: str) -> Release | None:
     """Return the version that holds this number or this content, deleted ones included; the number counts first."""
     claimed = select(Release).where(Release.environment_id == environment.id, Release.claimed)
     # Two questions, because one with `or` is answered by looking at all versions.
@@ -210,13 +212,13 @@ def _published_as(session: Session, environment: Environment, request: WheelRequ
         Conflict: the number was deleted, or the content is published under another number.
     """
     key = version_key(request.semantic_version)
-    taken = _claimed(session, environment, key, request.content_hash)
+    taken = claimed_as(session, environment, key, request.content_hash)
     if taken is not None and (taken.version_key != key or taken.deleted_at is not None):
-        raise _taken(environment, taken)
+        raise already_exists(environment, taken)
     return taken
 
 
-def _taken(environment: Environment, taken: Release) -> Conflict:
+def already_exists(environment: Environment, taken: Release) -> Conflict:
     name, version = f"{environment.owner.slug}/{environment.name}", taken.semantic_version
     if taken.deleted_at is not None:
         return Conflict(

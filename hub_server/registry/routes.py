@@ -1,8 +1,8 @@
-"""Routes of the registry that read: list, status, versions, details, download; and those that delete."""
+"""Routes about one environment: status, versions, details, source, download; and those that delete and yank."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse
@@ -11,52 +11,14 @@ from sqlalchemy.orm import Session
 from hub_server.access import Caller, PathEnvironment, Visitor
 from hub_server.accounts import audit
 from hub_server.accounts.tables import User
-from hub_server.errors import NotAuthenticated, NotFound
-from hub_server.registry import answers, inspect, service
+from hub_server.errors import NotFound
+from hub_server.registry import answers, forks, inspect, service
+from hub_server.registry.downloads import begins_download
 from hub_server.registry.tables import Environment, Release
 from hub_server.services import HubServices, public_url
-from prime_cli.hub.models import LookupRequest, ResolveRequest, Visibility, YankRequest
+from prime_cli.hub.models import LookupRequest, ResolveRequest, YankRequest
 
 router = APIRouter(prefix="/api/v1/environmentshub", tags=["registry"])
-
-
-@router.get("")
-def list_environments(
-    user: Visitor,
-    services: HubServices,
-    owner: str | None = None,
-    visibility: Visibility | None = None,
-    search: Annotated[str | None, Query(max_length=200)] = None,
-    tags: Annotated[list[str] | None, Query()] = None,
-    mine_only: bool = False,
-    starred_only: bool = False,
-    sort_by: Literal["name", "created_at", "updated_at", "stars"] = "created_at",
-    sort_order: Literal["asc", "desc"] = "desc",
-    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
-    offset: Annotated[int, Query(ge=0)] = 0,
-) -> dict[str, Any]:
-    """List the environments that the caller may see. Nothing can be starred here, so sorting by stars keeps the order
-    of creation.
-    """
-    if user is None and (mine_only or starred_only):
-        raise NotAuthenticated("your own environments need an API key; run `prime login`")
-    listing = service.Listing(
-        owner=owner,
-        visibility=visibility,
-        search=search,
-        tags=tags or [],
-        mine_only=mine_only,
-        starred_only=starred_only,
-        sort_by=sort_by,
-        sort_order=sort_order,
-        limit=limit,
-        offset=offset,
-    )
-    with services.database.read() as session:
-        page, total = service.list_environments(session, user, listing)
-        latest = service.latest_releases(session, page)
-        rows = [answers.environment_row(found, latest.get(found.id)) for found in page]
-    return {"data": rows, "total_count": total, "total": total}
 
 
 @router.post("/lookup")
@@ -114,11 +76,15 @@ def version_details(
         release = service.find_release(session, environment, version)
         latest = service.latest_releases(session, [environment])[environment.id]
         details = answers.release_details(services, environment, release, latest, user, public_url(request))
+        details["metadata"].update(forks.lineage(session, environment, user))
+        details.update(answers.standing(session, environment, release, user))
     return {"data": details}
 
 
 @router.get("/{owner}/{name}/@{version}/package")
-def download_package(version: str, environment: PathEnvironment, services: HubServices) -> FileResponse:
+def download_package(
+    version: str, environment: PathEnvironment, request: Request, services: HubServices
+) -> FileResponse:
     """Download the source archive of a version."""
     with services.database.read() as session:
         release = service.find_release(session, environment, version)
@@ -128,6 +94,8 @@ def download_package(version: str, environment: PathEnvironment, services: HubSe
             f"version {release.semantic_version} of {environment.name} was published as a wheel only: "
             "source archive not found"
         )
+    if begins_download(request):
+        services.downloads.note(services.database, source)
     path = services.blobs.path(source.sha256)
     return FileResponse(path, media_type="application/gzip", filename=source.filename)
 

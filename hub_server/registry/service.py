@@ -1,16 +1,16 @@
-"""Environments: who sees them, finding one by name, making, listing and deleting them."""
+"""Environments and their versions: who sees them, finding one by name, making, yanking and deleting them."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import Version
-from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, or_, select, update
 from sqlalchemy.orm import Session, selectinload
 
 from hub_server.accounts import audit
@@ -19,7 +19,7 @@ from hub_server.accounts.teams import belongs_to, has_role, owner_to_act_for
 from hub_server.database import now
 from hub_server.errors import Forbidden, Malformed, NotFound
 from hub_server.registry.index_names import claim_name, note_change
-from hub_server.registry.tables import Environment, EnvironmentTag, Release, table_of
+from hub_server.registry.tables import Environment, EnvironmentTag, Release, Star, table_of
 from hub_server.secrets.service import forget_environment
 from prime_cli.hub.models import ResolveRequest, Role, Visibility
 
@@ -40,22 +40,6 @@ _NOTE_PUBLISHED = (
 )
 _ADD_TAGS = _TAGS.insert()
 _REMOVE_TAGS = delete(_TAGS).where(_TAGS.c.environment_id == bindparam("old_environment_id"))
-
-
-@dataclass(frozen=True)
-class Listing:
-    """What to list, and in which order. `sort_by`: name, created_at, updated_at or stars."""
-
-    owner: str | None = None
-    visibility: Visibility | None = None
-    search: str | None = None
-    tags: list[str] = field(default_factory=list)
-    mine_only: bool = False
-    starred_only: bool = False
-    sort_by: str = "created_at"
-    sort_order: str = "desc"
-    limit: int = 20
-    offset: int = 0
 
 
 def visible_to(user: User | None) -> ColumnElement[bool]:
@@ -121,36 +105,6 @@ def resolve(session: Session, user: User, request: ResolveRequest) -> tuple[Envi
     return found, created
 
 
-def list_environments(session: Session, user: User | None, listing: Listing) -> tuple[list[Environment], int]:
-    """Return one page of what `user` may see, and how many there are in all.
-
-    Without `mine_only`, environments without a published version are left out.
-    """
-    conditions = [visible_to(user)]
-    if not listing.mine_only:
-        conditions.append(Environment.latest_release_id.is_not(None))
-    elif user is not None:
-        conditions.append(belongs_to(user, Environment.owner_id))
-    if listing.starred_only:
-        return [], 0
-    if listing.owner:
-        conditions.append(Owner.slug == listing.owner.lower())
-    if listing.visibility:
-        conditions.append(Environment.visibility == listing.visibility)
-    for word in (listing.search or "").lower().split():
-        conditions.append(_mentions(word))
-    for tag in listing.tags:
-        tagged = select(EnvironmentTag.environment_id).where(func.lower(EnvironmentTag.tag) == tag.lower())
-        conditions.append(Environment.id.in_(tagged))
-    matching = select(Environment).join(Environment.owner).where(*conditions)
-    total = session.scalar(select(func.count()).select_from(matching.subquery())) or 0
-    columns = {"name": Environment.normalized_name, "updated_at": Environment.updated_at}
-    key = columns.get(listing.sort_by, Environment.created_at)
-    order = key.asc() if listing.sort_order == "asc" else key.desc()
-    page = matching.order_by(order, Environment.id).limit(listing.limit).offset(listing.offset)
-    return list(session.scalars(page)), total
-
-
 def releases_of(session: Session, environment: Environment) -> list[Release]:
     """Return the published versions with their files, newest first."""
     published = select(Release).where(_is_version_of(environment)).options(selectinload(Release.files))
@@ -191,6 +145,9 @@ def delete_environment(session: Session, environment: Environment) -> None:
     forget_environment(session, environment.id)
     environment.deleted_at = now()
     environment.latest_release_id = None
+    # Whoever gets the name again begins anew.
+    session.execute(delete(Star).where(Star.environment_id == environment.id))
+    environment.stars, environment.downloads, environment.forked_from_id = 0, 0, None
     note_change(environment)
 
 
@@ -307,12 +264,6 @@ def _no_such_release(session: Session, environment: Environment, wanted: str) ->
 
 def _visible(user: User | None) -> Select[Any]:
     return select(Environment).join(Environment.owner).where(visible_to(user))
-
-
-def _mentions(word: str) -> ColumnElement[bool]:
-    escaped = word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    columns = (func.lower(Environment.name), func.lower(Environment.description), Owner.slug)
-    return or_(*(column.like(f"%{escaped}%", escape="\\") for column in columns))
 
 
 def _nearest(session: Session, user: User | None, owner: str, name: str) -> str:

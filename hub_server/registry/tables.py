@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
+    Date,
     ForeignKey,
     Index,
     Integer,
@@ -38,6 +39,9 @@ class Environment(Base):
     visibility: Mapped[str] = mapped_column(String(10))
     description: Mapped[str] = mapped_column(Text, default="")
     latest_release_id: Mapped[str | None] = mapped_column(String(32))
+    forked_from_id: Mapped[str | None] = mapped_column(String(32), index=True)  # the version that it began as
+    stars: Mapped[int] = mapped_column(Integer, default=0)
+    downloads: Mapped[int] = mapped_column(BigInteger, default=0)
     index_serial: Mapped[int] = mapped_column(Integer, default=0)  # raised by every change that an index page shows
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
@@ -110,6 +114,41 @@ class Release(Base):
 
     environment: Mapped[Environment] = relationship()
     files: Mapped[list[ReleaseFile]] = relationship(order_by="ReleaseFile.created_at", back_populates="release")
+
+
+class ReleaseAbout(Base):
+    """What a version's wheel says of itself at length; apart from the version, since lists have no use for it.
+
+    `url_dependencies` are the requirements that name an address in place of a version.
+    """
+
+    __tablename__ = "release_abouts"
+
+    release_id: Mapped[str] = mapped_column(ForeignKey("releases.id", ondelete="CASCADE"), primary_key=True)
+    readme: Mapped[str] = mapped_column(Text, default="")
+    readme_type: Mapped[str] = mapped_column(String(100), default="")
+    url_dependencies: Mapped[list[str]] = mapped_column(JSON, default=list)
+
+
+class Star(Base):
+    """Somebody's mark on an environment; their number stands with the environment."""
+
+    __tablename__ = "stars"
+
+    environment_id: Mapped[str] = mapped_column(ForeignKey("environments.id"), primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), primary_key=True, index=True)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
+
+
+class DownloadCount(Base):
+    """How often a file was downloaded on one day (UTC); their sum stands with the environment."""
+
+    __tablename__ = "download_counts"
+
+    release_id: Mapped[str] = mapped_column(ForeignKey("releases.id"), primary_key=True)
+    filename: Mapped[str] = mapped_column(String(255), primary_key=True)
+    day: Mapped[date] = mapped_column(Date, primary_key=True)
+    count: Mapped[int] = mapped_column(BigInteger, default=0)
 
 
 class ReleaseFile(Base):

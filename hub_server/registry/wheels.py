@@ -8,11 +8,13 @@ import hashlib
 import io
 import tarfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from packaging.metadata import RawMetadata, parse_email
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -24,12 +26,16 @@ _MAX_METADATA_BYTES = 10 * 1024**2
 _MAX_UNPACKED_BYTES = 4 * 1024**3
 _MAX_MEMBERS = 100_000
 _MAX_REQUIRES_PYTHON = 200  # the width of its column
+_REMOTE_SCHEMES = ("https", "http", "git+https", "git+http", "git+ssh", "git+git")
 _RECORD_HASHES = ("sha256", "sha384", "sha512")
 
 
 @dataclass(frozen=True)
 class WheelFacts:
-    """What a wheel says of itself: the bytes of its METADATA, and what was read in them."""
+    """What a wheel says of itself: the bytes of its METADATA, and what was read in them.
+
+    `url_dependencies` are those of `requires_dist` that name an address in place of a version.
+    """
 
     metadata: bytes
     name: str
@@ -37,6 +43,9 @@ class WheelFacts:
     summary: str | None
     requires_python: str | None
     requires_dist: list[str]
+    url_dependencies: list[str] = field(default_factory=list)
+    readme: str = ""
+    readme_type: str = ""
 
 
 def check_wheel_name(filename: str, environment_name: str, semantic_version: str) -> None:
@@ -142,6 +151,9 @@ def _read_metadata(data: bytes, filename: str) -> WheelFacts:
         summary=headers.get("summary"),
         requires_python=requires_python or None,
         requires_dist=headers.get("requires_dist", []),
+        url_dependencies=_url_dependencies(headers.get("requires_dist", [])),
+        readme=headers.get("description") or "",
+        readme_type=headers.get("description_content_type") or "",
     )
 
 
@@ -152,6 +164,21 @@ def _check_requires_python(text: str) -> None:
         raise Malformed(f"has the Requires-Python {text!r}, which installers cannot read") from None
     if len(text) > _MAX_REQUIRES_PYTHON:
         raise Malformed(f"has a Requires-Python of more than {_MAX_REQUIRES_PYTHON} characters")
+
+
+def _url_dependencies(requires_dist: list[str]) -> list[str]:
+    found = []
+    for text in requires_dist:
+        try:
+            url = Requirement(text).url
+        except InvalidRequirement:
+            raise Malformed(f"depends on {text!r}, which installers cannot read") from None
+        if url is None:
+            continue
+        if urlsplit(url).scheme not in _REMOTE_SCHEMES:
+            raise Malformed(f"depends on {text!r}, which nobody can get from another machine")
+        found.append(text)
+    return found
 
 
 def _check_wheel_version(data: bytes) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import Depends, Query
 
-from hub_server.registry.service import Listing
+from hub_server.registry.listing import Filters, Listing, SortKey
 from prime_cli.hub.models import Visibility
 
 PER_PAGE = 20
-SORTS = {
+SORTS: dict[str, tuple[str, SortKey, Literal["asc", "desc"]]] = {
     "newest": ("Newest", "created_at", "desc"),
     "updated": ("Last updated", "updated_at", "desc"),
     "name": ("Name", "name", "asc"),
@@ -44,16 +44,13 @@ class Browsing:
     def listing(self, *, signed_in: bool, page: int) -> Listing:
         """Return what the registry is asked for. Visibility is a question for who has private environments."""
         _, sort_by, sort_order = SORTS.get(self.sort, SORTS[_DEFAULT_SORT])
-        return Listing(
+        filters = Filters(
             owner=self.owner or None,
             visibility=Visibility(self.visibility) if signed_in and self.visibility in list(Visibility) else None,
             search=self.search or None,
             tags=self.tags,
-            sort_by=sort_by,
-            sort_order=sort_order,
-            limit=PER_PAGE,
-            offset=(page - 1) * PER_PAGE,
         )
+        return Listing(filters, sort_by, sort_order, limit=PER_PAGE, offset=(page - 1) * PER_PAGE)
 
     def link(self, page: int = 1) -> str:
         """Return the address of a page of this list."""

@@ -15,6 +15,7 @@ from hub_server.evaluations.service import Listing as EvaluationListing
 from hub_server.evaluations.service import list_evaluations
 from hub_server.evaluations.tables import Evaluation
 from hub_server.registry import service
+from hub_server.registry.listing import list_environments
 from hub_server.registry.tables import Environment, Release
 from hub_server.services import HubServices, Services, public_url
 from hub_server.web.browsing import PER_PAGE, BrowsingQuery, Pager
@@ -54,7 +55,7 @@ def home_page(
     """The environments that the visitor may see, with what narrows them down."""
     listing = browsing.listing(signed_in=user is not None, page=number)
     with services.database.read() as session:
-        found, total = service.list_environments(session, user, listing)
+        found, total = list_environments(session, user, listing)
         latest = service.latest_releases(session, found)
         return page(
             request,

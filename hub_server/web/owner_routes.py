@@ -9,6 +9,7 @@ from hub_server.access import Visitor
 from hub_server.accounts.tables import Owner
 from hub_server.errors import NotFound
 from hub_server.registry import service
+from hub_server.registry.listing import Filters, Listing, list_environments
 from hub_server.services import HubServices
 from hub_server.web.browsing import PER_PAGE, Pager
 from hub_server.web.environment_routes import PageNumber
@@ -24,10 +25,9 @@ def owner_page(owner: str, user: Visitor, request: Request, services: HubService
         found = session.scalar(select(Owner).where(Owner.slug == owner.lower()))
         if found is None:
             raise NotFound(f"nobody is called {owner!r} on this hub")
-        listing = service.Listing(
-            owner=found.slug, sort_by="updated_at", limit=PER_PAGE, offset=(number - 1) * PER_PAGE
-        )
-        environments, total = service.list_environments(session, user, listing)
+        theirs = Filters(owner=found.slug)
+        listing = Listing(theirs, "updated_at", limit=PER_PAGE, offset=(number - 1) * PER_PAGE)
+        environments, total = list_environments(session, user, listing)
         latest = service.latest_releases(session, environments)
         rows = [(environment, latest.get(environment.id)) for environment in environments]
         return page(request, "owner.html", owner=found, rows=rows, pager=Pager(number, total, PER_PAGE))

@@ -133,6 +133,13 @@ class YankRequest(Wire):
     reason: str = Field(default="", max_length=500)
 
 
+class ForkRequest(Wire):
+    """Copies an environment to a team, else to the caller."""
+
+    team_slug: str | None = Field(default=None, max_length=100)
+    team_id: str | None = Field(default=None, max_length=100)
+
+
 class LookupRequest(Wire):
     """Asks whether an environment of this id exists."""
 

@@ -31,6 +31,7 @@ EXPECTED: dict[Right, tuple[int | None, ...]] = {
     Right.ADMIN: (401, 403, 403, 403, 403, None),
     Right.MONITOR: (401, 403, 403, 403, 403, None),
     Right.READER: (404, 404, None, None, None, 404),
+    Right.READING_USER: (401, 404, None, None, None, 404),
     Right.WRITER: (401, 404, 403, None, None, 404),
     Right.OWNER: (401, 404, 403, 403, None, 404),
     Right.EVALUATION_READER: (404, 404, None, None, None, 404),

@@ -1,0 +1,119 @@
+"""Lists of environments: which ones, in which order, and how many of each kind there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Select, Subquery, func, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session, selectinload
+
+from hub_server.accounts.tables import Owner, User
+from hub_server.accounts.teams import belongs_to
+from hub_server.registry.service import visible_to
+from hub_server.registry.tables import Environment, EnvironmentTag, Release, Star
+from prime_cli.hub.models import Visibility
+
+SortKey = Literal["name", "created_at", "updated_at", "stars", "downloads"]
+_SORT_COLUMNS: dict[SortKey, InstrumentedAttribute[Any]] = {
+    "name": Environment.normalized_name,
+    "created_at": Environment.created_at,
+    "updated_at": Environment.updated_at,
+    "stars": Environment.stars,
+    "downloads": Environment.downloads,
+}
+_VALUES_COUNTED = 50
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which environments. Every word of `search` and every one of `tags` has to fit."""
+
+    owner: str | None = None
+    visibility: Visibility | None = None
+    search: str | None = None
+    tags: list[str] = field(default_factory=list)
+    runtime: str | None = None
+    mine_only: bool = False
+    starred_only: bool = False
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A page of environments. Without `sort_by` what fits a search best comes first, else the newest."""
+
+    filters: Filters = Filters()
+    sort_by: SortKey | None = None
+    sort_order: Literal["asc", "desc"] = "desc"
+    limit: int = 20
+    offset: int = 0
+
+
+def list_environments(session: Session, user: User | None, listing: Listing) -> tuple[list[Environment], int]:
+    """Return one page of what `user` may see, and how many there are in all.
+
+    Without `mine_only`, environments without a published version are left out.
+    """
+    matching = _matching(select(Environment.id), user, listing.filters)
+    total = session.scalar(select(func.count()).select_from(matching.subquery())) or 0
+    key = _SORT_COLUMNS[listing.sort_by or "created_at"]
+    order = key.asc() if listing.sort_order == "asc" else key.desc()
+    page = _matching(select(Environment), user, listing.filters).order_by(order, Environment.id)
+    page = page.limit(listing.limit).offset(listing.offset).options(selectinload(Environment.tags))
+    return list(session.scalars(page)), total
+
+
+def count_facets(session: Session, user: User | None, filters: Filters) -> dict[str, list[dict[str, object]]]:
+    """Return how many of the environments of a listing, all pages of it, have each tag, owner, visibility and runtime.
+
+    The most frequent come first; of tags and owners the first 50.
+    """
+    matching = _matching(select(Environment.id), user, filters).subquery()
+    sources: dict[str, tuple[Any, Any]] = {
+        "tags": (EnvironmentTag.tag, Environment.id == EnvironmentTag.environment_id),
+        "owners": (Owner.slug, Environment.owner_id == Owner.id),
+        "runtimes": (Release.runtime_hint, Environment.latest_release_id == Release.id),
+    }
+    facets: dict[str, Any] = {
+        name: select(column, func.count()).join(Environment, is_of).group_by(column)
+        for name, (column, is_of) in sources.items()
+    }
+    facets["visibility"] = select(Environment.visibility, func.count()).group_by(Environment.visibility)
+    return {name: _most_frequent(session, counted, matching) for name, counted in facets.items()}
+
+
+def _most_frequent(session: Session, counted: Select[Any], matching: Subquery) -> list[dict[str, object]]:
+    rows = counted.where(Environment.id.in_(select(matching.c.id)))
+    rows = rows.order_by(func.count().desc(), counted.selected_columns[0]).limit(_VALUES_COUNTED)
+    return [{"value": value, "count": count} for value, count in session.execute(rows) if value]
+
+
+def _matching(rows: Select[Any], user: User | None, filters: Filters) -> Select[Any]:
+    conditions = [visible_to(user)]
+    if not filters.mine_only:
+        conditions.append(Environment.latest_release_id.is_not(None))
+    elif user is not None:
+        conditions.append(belongs_to(user, Environment.owner_id))
+    if filters.starred_only:
+        theirs = select(Star.environment_id).where(Star.user_id == (user.id if user else ""))
+        conditions.append(Environment.id.in_(theirs))
+    if filters.owner:
+        conditions.append(Owner.slug == filters.owner.lower())
+    if filters.visibility:
+        conditions.append(Environment.visibility == filters.visibility)
+    if filters.runtime:
+        conditions.append(
+            Environment.latest_release_id.in_(select(Release.id).where(Release.runtime_hint == filters.runtime))
+        )
+    for word in (filters.search or "").lower().split():
+        conditions.append(_mentions(word))
+    for tag in filters.tags:
+        tagged = select(EnvironmentTag.environment_id).where(func.lower(EnvironmentTag.tag) == tag.lower())
+        conditions.append(Environment.id.in_(tagged))
+    return rows.join(Environment.owner).where(*conditions)
+
+
+def _mentions(word: str) -> ColumnElement[bool]:
+    escaped = word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    columns = (func.lower(Environment.name), func.lower(Environment.description), Owner.slug)
+    return or_(*(column.like(f"%{escaped}%", escape="\\") for column in columns))
