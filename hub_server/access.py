@@ -72,6 +72,8 @@ RIGHTS: dict[str, Right] = {
     "environment_page": Right.PAGE_READER,
     "versions_page": Right.PAGE_READER,
     "version_page": Right.PAGE_READER,
+    "folder_page": Right.PAGE_READER,
+    "file_page": Right.PAGE_READER,
     "evaluations_page": Right.PAGE_READER,
     "owner_page": Right.PAGE,
     "evaluation_page": Right.PAGE_EVALUATION_READER,

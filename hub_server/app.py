@@ -29,11 +29,8 @@ from hub_server.registry import community_routes, index_routes, legacy_routes, l
 from hub_server.registry import routes as registry_routes
 from hub_server.secrets import routes as secret_routes
 from hub_server.services import Services
-from hub_server.web import environment_routes as environment_pages
-from hub_server.web import evaluation_routes as evaluation_pages
-from hub_server.web import owner_routes as owner_pages
-from hub_server.web import session_routes as session_pages
 from hub_server.web.refusals import answer_page, is_for_a_browser
+from hub_server.web.routes import routers as page_routers
 from prime_cli import __version__
 
 
@@ -72,11 +69,9 @@ def all_routers() -> list[APIRouter]:
     """
     domains = (
         account_routes, key_routes, team_routes, listing_routes, registry_routes, community_routes, upload_routes,
-        index_routes, legacy_routes,
-        evaluation_routes, secret_routes, environment_pages, owner_pages, evaluation_pages, session_pages,
-        operation_routes,
+        index_routes, legacy_routes, evaluation_routes, secret_routes, operation_routes,
     )  # fmt: skip
-    routers = [domain.router for domain in domains]
+    routers = [*(domain.router for domain in domains), *page_routers]
     check_every_route_is_listed(route for router in routers for route in router.routes)
     return routers
 
@@ -91,14 +86,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
+    headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, TooManyRequests) else {}
     if is_for_a_browser(request):
-        return answer_page(request, error.status, error.detail)
-    headers = {}
+        return answer_page(request, error.status, error.detail, headers)
     if error.status == 401:
         scheme = "Basic" if request.url.path.startswith("/index/") else "Bearer"
         headers["WWW-Authenticate"] = f'{scheme} realm="prime hub"'
-    if isinstance(error, TooManyRequests):
-        headers["Retry-After"] = str(error.retry_after_s)
     return JSONResponse({"detail": error.detail}, status_code=error.status, headers=headers)
 
 

@@ -20,7 +20,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from hub_server.blobs import BlobStore
 from hub_server.errors import Malformed, NotFound, TooLarge
+from hub_server.registry.tables import Release
 from hub_server.registry.zips import StrictZip
 
 MAX_SHOWN_BYTES = 1_000_000
@@ -98,6 +100,21 @@ class SourceTrees:
             while sum(len(kept.files) for kept in self._trees.values()) > self._max_files and len(self._trees) > 1:
                 self._trees.popitem(last=False)
         return tree
+
+
+def look_into_release(
+    blobs: BlobStore, trees: SourceTrees, release: Release, path: str, max_bytes: int
+) -> tuple[dict[str, Any], str]:
+    """Return what `look_into` finds in the source of a version, or in its wheel where there is none; and in which.
+
+    Raises:
+        Malformed, NotFound, TooLarge: as `look_into` does.
+    """
+    files = {file.kind: file for file in release.files}
+    shown = files.get("source") or files["wheel"]
+    archive = blobs.path(shown.sha256)
+    tree = trees.of(shown.sha256, archive, shown.kind)
+    return look_into(tree, archive, shown.kind, path, max_bytes), shown.kind
 
 
 def look_into(tree: SourceTree, archive: Path, kind: str, path: str, max_bytes: int) -> dict[str, Any]:

@@ -111,12 +111,8 @@ def inspect_source(
     """Show a folder or a file of a version's source, or of its wheel where there is no source."""
     with services.database.read() as session:
         release = service.find_release(session, environment, version)
-        files = {file.kind: file for file in release.files}
-    shown = files.get("source") or files["wheel"]
-    archive = services.blobs.path(shown.sha256)
-    tree = services.sources.of(shown.sha256, archive, shown.kind)
-    found = inspect.look_into(tree, archive, shown.kind, path, max_bytes)
-    return {"data": {**found, "version_id": release.id, "archive": shown.kind}}
+        found, archive = inspect.look_into_release(services.blobs, services.sources, release, path, max_bytes)
+    return {"data": {**found, "version_id": release.id, "archive": archive}}
 
 
 @router.delete("/{owner}/{name}")

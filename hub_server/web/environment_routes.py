@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse
@@ -136,6 +137,11 @@ def evaluations_page(
         )
 
 
+def environment_path(environment: Environment) -> str:
+    """Return the address of an environment's page."""
+    return f"/dashboard/environments/{environment.owner.slug}/{quote(environment.name, safe='')}"
+
+
 def _evaluations(
     session: Session, user: User | None, environment: Environment, *, limit: int, skip: int = 0
 ) -> tuple[Sequence[Evaluation], int]:
@@ -148,10 +154,12 @@ def _about_version(
 ) -> dict[str, Any]:
     """Return what both the page of an environment and that of a version show of one version."""
     facts = facts_of(services.blobs, release)
+    files_path = f"{environment_path(environment)}/versions/{release.semantic_version}/files" if release else None
     return {
         "environment": environment,
         "release": release,
         "facts": facts,
-        "readme": render_readme(facts.readme, facts.readme_type, None) if facts.readme.strip() else None,
+        "files_path": files_path,
+        "readme": render_readme(facts.readme, facts.readme_type, files_path) if facts.readme.strip() else None,
         "install": install_lines(environment, release, public_url(request)) if release is not None else [],
     }

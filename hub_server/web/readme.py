@@ -15,13 +15,16 @@ from urllib.parse import quote, unquote, urlsplit
 import nh3
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup
 
 from hub_server.web.source_code import TOKEN_CLASSES, highlighted
 
-MAX_CHARACTERS = 300_000
+MAX_CHARACTERS = 100_000
+# Within a paragraph, text that was made to take long takes time by the square of its length.
+_MAX_MARKED_UP, _MAX_BRACKETS = 8_000, 300
 _SCHEMES = {"http", "https", "mailto"}
 _ID_PREFIX = "readme-"
 # A page has one h1 and gives a README an h2.
@@ -118,7 +121,20 @@ def _link(target: str, files_url: str | None) -> str | None:
             kept.pop()
         elif part not in ("", "."):
             kept.append(part)
-    return f"{files_url}/{quote('/'.join(kept))}"
+    line = f"#{parts.fragment}" if re.fullmatch(r"L[0-9]{1,6}", parts.fragment) else ""
+    return f"{files_url}/{quote('/'.join(kept))}{line}"
+
+
+def _inline(state: StateCore) -> None:
+    """Read the marks within each paragraph; those of a monstrous one stay as they were written."""
+    for token in state.tokens:
+        if token.type != "inline":
+            continue
+        if len(token.content) > _MAX_MARKED_UP or token.content.count("[") > _MAX_BRACKETS:
+            token.children = [Token("text", "", 0, content=token.content)]
+            continue
+        token.children = token.children or []
+        state.md.inline.parse(token.content, state.md, state.env, token.children)
 
 
 def _image(_self: RendererHTML, tokens: Sequence[Token], position: int, _options: OptionsDict, _env: EnvType) -> str:
@@ -142,6 +158,7 @@ def _markdown() -> MarkdownIt:
     assert markdown.linkify is not None
     # `env.py` and `README.md` are files here, not hosts in Paraguay and Moldova.
     markdown.linkify.set({"fuzzy_link": False, "fuzzy_email": False, "fuzzy_ip": False})
+    markdown.core.ruler.at("inline", _inline)
     markdown.add_render_rule("image", _image)
     markdown.add_render_rule("fence", _fence)
     markdown.add_render_rule("code_block", _fence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
@@ -12,7 +13,14 @@ from hub_server.web.rendering import page
 
 SIGN_IN_PATH = "/dashboard/signin"
 _FOR_PROGRAMS = ("/api/", "/index/", "/simple/")
-_TITLES = {401: "Sign in first", 403: "Not allowed", 404: "Not found", 405: "Not possible", 409: "Not possible"}
+_TITLES = {
+    401: "Sign in first",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not possible",
+    409: "Not possible",
+    429: "Too many requests",
+}
 
 
 def is_for_a_browser(request: Request) -> bool:
@@ -23,10 +31,12 @@ def is_for_a_browser(request: Request) -> bool:
     return not request.url.path.startswith(_FOR_PROGRAMS) and "text/html" in request.headers.get("accept", "")
 
 
-def answer_page(request: Request, status: int, detail: str) -> Response:
+def answer_page(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return the page that says why not; who is not signed in and has to be goes there, and comes back."""
     if status == 401 and request.method == "GET":
         wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(f"{SIGN_IN_PATH}?{urlencode({'next': wanted})}", status_code=303)
     title = _TITLES.get(status, "That did not work")
-    return page(request, "refused.html", status, code=status, title=title, detail=detail)
+    response = page(request, "refused.html", status, code=status, title=title, detail=detail)
+    response.headers.update(headers or {})
+    return response

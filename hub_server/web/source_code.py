@@ -37,6 +37,24 @@ def highlighted(code: str, *, language: str) -> Markup:
     return Markup("".join(pieces))  # noqa: S704  each piece is escaped
 
 
+def numbered_lines(code: str, *, language: str) -> list[Markup]:
+    """Return the lines of `code`, each as HTML that stands by itself."""
+    lines = str(highlighted(code.removesuffix("\n"), language=language)).split("\n")
+    whole = []
+    open_tag = ""
+    for line in lines:
+        started = open_tag + line
+        open_tag = _left_open(started)
+        whole.append(Markup(started + ("</span>" if open_tag else "")))  # noqa: S704  escaped before
+    return whole
+
+
+def _left_open(line: str) -> str:
+    """Return the opening tag of a span that a line does not close: texts over several lines have one."""
+    last = line.rfind("<span")
+    return line[last : line.index(">", last) + 1] if last > line.rfind("</span>") else ""
+
+
 @lru_cache(maxsize=32)
 def _lexer(language: str) -> Lexer | None:
     if language not in _LEXERS:

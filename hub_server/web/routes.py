@@ -1,0 +1,8 @@
+"""All pages."""
+
+from __future__ import annotations
+
+from hub_server.web import environment_routes, evaluation_routes, owner_routes, session_routes, source_routes
+
+_PAGES = (environment_routes, source_routes, evaluation_routes, owner_routes, session_routes)
+routers = [pages.router for pages in _PAGES]
