@@ -99,14 +99,14 @@ class Database:
             self._wait_for_turn(session, scope)
             yield session
 
-    def migrate(self) -> None:
-        """Bring the tables to the newest revision; of several servers that start at once one does."""
+    def migrate(self, revision: str = "head") -> None:
+        """Bring the tables to a revision, by default the newest; of several servers that start at once one does."""
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
             self._wait_for_turn(connection, "")
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            command.upgrade(config, revision)
 
     def probe(self) -> None:
         """Raise whatever keeps the tables from being read."""

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Column, delete, func, select
 from sqlalchemy.orm import Session
 
+from hub_server.backups.exclusion import collecting
 from hub_server.blobs import GONE_SUFFIX, BlobStore
 from hub_server.database import Base, Database, now, open_database
 from hub_server.errors import NotServing
@@ -40,7 +41,8 @@ def collect_garbage(data_dir: Path, database_url: str | None, grace: timedelta) 
     """Collect in a data folder; a short `grace` only while no server runs on it.
 
     Raises:
-        NotServing: there is no hub in this folder, or one runs and an upload of the last hours could be hit.
+        NotServing: there is no hub in this folder, one runs and an upload of the last hours could be hit, or a backup
+            is under way.
     """
     if not data_dir.is_dir() or not (database_url or (data_dir / "hub.db").exists()):
         raise NotServing(f"{data_dir} is not the data folder of a hub", hint="name it with `--data-dir`")
@@ -58,6 +60,7 @@ def collect_garbage(data_dir: Path, database_url: str | None, grace: timedelta) 
         stack.callback(database.close)
         if grace < _SAFE_BESIDE_A_SERVER:
             stack.enter_context(database.as_server(alone=True))
+        stack.enter_context(collecting(database, data_dir))
         return collect(database, BlobStore(settings.blob_dir), grace=grace)
 
 

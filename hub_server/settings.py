@@ -12,6 +12,10 @@ from prime_cli.core.files import write_text_atomically
 
 GIBIBYTE = 1024**3
 _MIN_TOKEN_LENGTH = 16
+LAST_BACKUP = "last-backup.json"
+"""Where a data folder notes {made_at, path} of its last backup."""
+RESTORING = "restoring"
+"""A file in a data folder whose database is not wholly restored yet."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,13 @@ def open_settings(data_dir: Path, database_url: str | None, public_url: str | No
     """Make the data folder (0700) and its signing secret where they are missing, and return the settings.
 
     Raises:
-        NotServing: PRIME_HUB_METRICS_TOKEN is too short to be a secret.
+        NotServing: a restore was cut off here, or PRIME_HUB_METRICS_TOKEN is too short to be a secret.
     """
     metrics_token = _metrics_token()
+    if (data_dir / RESTORING).exists():
+        raise NotServing(
+            f"a restore into {data_dir} was cut off", hint="run `prime hub restore` again, with an empty database"
+        )
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return HubSettings(
         data_dir=data_dir,

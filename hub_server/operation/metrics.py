@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prometheus_client import (
@@ -24,6 +27,7 @@ from sqlalchemy import func, select
 from hub_server.accounts.tables import User
 from hub_server.evaluations.tables import Evaluation
 from hub_server.registry.tables import Environment, Release
+from hub_server.settings import LAST_BACKUP
 from prime_cli import __version__
 
 if TYPE_CHECKING:
@@ -102,12 +106,24 @@ class StoreFigures(Collector):
         yield GaugeMetricFamily("prime_hub_blob_bytes", "Size of the blobs in the store.", value=size)
         free = shutil.disk_usage(self._services.settings.data_dir).free
         yield GaugeMetricFamily("prime_hub_disk_free_bytes", "Space left where the data folder is.", value=free)
+        if (made_at := last_backup(self._services.settings.data_dir)) is not None:
+            words = "Moment that the last backup is of."
+            yield GaugeMetricFamily("prime_hub_last_backup_timestamp_seconds", words, value=made_at)
 
     def _count_blobs(self) -> tuple[int, int]:
         with self._lock:
             if self._counted_at is None or time.monotonic() - self._counted_at > _BLOBS_COUNTED_EVERY_S:
                 self._blobs, self._counted_at = self._services.blobs.total(), time.monotonic()
             return self._blobs
+
+
+def last_backup(data_dir: Path) -> float | None:
+    """Return the moment of the last backup in seconds since 1970, None when there was none."""
+    try:
+        facts = json.loads((data_dir / LAST_BACKUP).read_text())
+    except FileNotFoundError:
+        return None
+    return datetime.fromisoformat(facts["made_at"]).timestamp()
 
 
 _count_of_environments = select(func.count()).select_from(Environment).where(Environment.deleted_at.is_(None))

@@ -159,6 +159,82 @@ def rotate_secrets_key(
     print_result(asdict(done), f"Sealed {done.resealed} values anew.{lost} The key lies in {done.kept_in}.")
 
 
+@app.command("backup")
+def back_up(
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A .tar file, or a folder that keeps many backups.")],
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = "",
+    without_keys: Annotated[
+        bool, typer.Option("--without-keys", help="Leave out the key files, which you keep elsewhere then.")
+    ] = False,
+    keep: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="In a folder: remove all but the newest N backups.")
+    ] = None,
+) -> None:
+    """Back up a hub, beside its server or without: rows, blobs and keys, of one moment, with the hash of everything.
+
+    Exit code 1 when blobs of the hub are missing or damaged; the backup then holds all others.
+
+    JSON output (--output json): {path, made_at, tables, rows, blobs, blobs_copied, bytes, damaged, pruned}
+    """
+    from dataclasses import asdict
+
+    from prime_cli.core.errors import PrimeError
+    from prime_cli.core.output import print_result
+
+    _server()
+    from hub_server.backups.backup import back_up as make_backup
+
+    done = make_backup(
+        _data_dir(data_dir), database_url or None, target.absolute(), with_keys=not without_keys, keep=keep
+    )
+    print_result(
+        asdict(done),
+        f"{done.path}: {done.rows} rows, {done.blobs} blobs ({done.blobs_copied} copied), {done.bytes} bytes",
+    )
+    if done.damaged:
+        raise PrimeError(
+            f"{len(done.damaged)} blobs of this hub are missing or damaged, the first is {done.damaged[0]}",
+            hint="the backup holds everything else; look for them in an earlier one",
+        )
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A .tar file, or a folder of backups.")],
+    data_dir: DataDir = None,
+    database_url: DatabaseUrl = "",
+    snapshot: Annotated[
+        str, typer.Option(metavar="NAME", help="Which backup of a folder; the newest when left out.")
+    ] = "",
+    check_only: Annotated[
+        bool, typer.Option("--check-only", help="Read it all, compare every hash, write nothing.")
+    ] = False,
+) -> None:
+    """Make a hub from a backup, in a new data folder; it appears there at once and whole, or not at all.
+
+    JSON output (--output json): {data_dir, made_at, rows, blobs, bytes, damaged}; data_dir is null with --check-only
+    """
+    from dataclasses import asdict
+
+    from prime_cli.core.output import print_result, warn
+
+    _server()
+    from hub_server.backups.restore import restore as restore_hub
+    from hub_server.backups.restore import verify
+
+    if check_only:
+        done = verify(source, snapshot or None)
+    else:
+        done = restore_hub(source, _data_dir(data_dir), database_url or None, snapshot=snapshot or None)
+    where = f"restored to {done.data_dir}" if done.data_dir else "is whole"
+    print_result(
+        asdict(done), f"The backup of {done.made_at} {where}: {done.rows} rows, {done.blobs} blobs, {done.bytes} bytes."
+    )
+    if done.damaged:
+        warn(f"{len(done.damaged)} blobs were missing or damaged when it was made; their versions cannot be installed")
+
+
 @app.command("add-user")
 def add_user(
     slug: Annotated[str, typer.Argument(metavar="SLUG", help="3 to 30 of a-z, 0-9 and dashes.")],

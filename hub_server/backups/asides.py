@@ -1,0 +1,60 @@
+"""Folders in which something is put together beside its final name. What a killed process left is cleared away."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hub_server.errors import NotServing
+
+_LOCK = "lock"
+
+
+@contextmanager
+def folder_beside(final: Path) -> Iterator[Path]:
+    """Yield a folder (0700) beside `final` that is gone at the end, unless it was renamed.
+
+    Those that killed processes left for the same name are removed first; one in which somebody works is locked.
+    """
+    prefix = f".{final.name}.partial."
+    for left in final.parent.glob(f"{prefix}*"):
+        try:
+            with locked(left / _LOCK, "alive"):
+                shutil.rmtree(left)
+        except NotServing:
+            continue
+    aside = Path(tempfile.mkdtemp(prefix=prefix, dir=final.parent))
+    try:
+        with locked(aside / _LOCK, "another process took this for a dead one's"):
+            yield aside
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def locked(path: Path, words: str) -> Iterator[None]:
+    """Hold a file's lock; the kernel gives it back however this process ends.
+
+    Raises:
+        NotServing: with these `words`, when somebody else holds it.
+    """
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NotServing(words, hint="wait until it has ended, and try again") from None
+        yield
+
+
+def flush_folder(folder: Path) -> None:
+    """Make the names in a folder survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
