@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("prime_cli.commands.config", "Show and change settings and contexts."),
     "lab": ("prime_cli.commands.lab", "Set up a workspace for environments, evals and training."),
     "env": ("prime_cli.commands.env", "Write, build, publish and install environments."),
+    "fork": ("prime_cli.commands.fork", "Begin an environment of your own from somebody else's."),
     "model": ("prime_cli.commands.model", "Make small models locally."),
     "eval": ("prime_cli.commands.eval", "Measure a model on an environment, and look at the rollouts."),
     "sft": ("prime_cli.commands.sft", "Fine-tune a model on demonstrations."),

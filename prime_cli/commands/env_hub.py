@@ -11,7 +11,7 @@ from prime_cli.commands.env_change import delete_version
 from prime_cli.core.command_groups import new_group
 
 if TYPE_CHECKING:
-    from prime_cli.environments.project import EnvironmentProject
+    from prime_cli.environments.project import EnvironmentProject, VersionPart
     from prime_cli.environments.wheel_facts import WheelFacts
 
 _ENVIRONMENTS = Path("environments")
@@ -31,9 +31,9 @@ def register(app: typer.Typer) -> None:
 
 
 _LIST_EPILOG = (
-    "JSON output (--output json): {environments: [{environment, description, visibility, version, stars, updated_at, "
-    "tags}], total, page, per_page}; with --local {environments: [{name, folder, folder_version, installed_version, "
-    "origin, problem}]}."
+    "JSON output (--output json): {environments: [{environment, description, visibility, version, stars, downloads, "
+    "updated_at, tags}], total, page, per_page}; with --local {environments: [{name, folder, folder_version, "
+    "installed_version, origin, problem}]}."
 )
 
 
@@ -46,6 +46,8 @@ def upload(
     owner: Annotated[str | None, typer.Option("--owner", "-o", help="Publish under this name.")] = None,
     team: Annotated[str | None, typer.Option("--team", "-t", help="Publish under this team.")] = None,
     auto_bump: Annotated[bool, typer.Option("--auto-bump", help="Raise the patch version first.")] = False,
+    rc: Annotated[bool, typer.Option("--rc", help="Make it the next release candidate first.")] = False,
+    post: Annotated[bool, typer.Option("--post", help="Make it the next post-release first.")] = False,
     no_check: Annotated[bool, typer.Option("--no-check", help="Do not import it first.")] = False,
 ) -> None:
     """Build an environment and publish it on the hub; a published version never changes."""
@@ -59,8 +61,9 @@ def upload(
     if visibility is not None and visibility.upper() not in ("PUBLIC", "PRIVATE"):
         raise BadInput(f"invalid visibility {visibility!r}", hint="use PUBLIC or PRIVATE")
     is_wheel = name is not None and name.endswith(".whl")
-    if is_wheel and auto_bump:
-        raise BadInput("a built wheel has its version", hint="give the environment's name with --auto-bump")
+    part = _part_to_raise(auto_bump=auto_bump, rc=rc, post=post)
+    if is_wheel and part:
+        raise BadInput("a built wheel has its version", hint="give the environment's name to raise its version")
     destination = Destination(owner, team, visibility.upper() if visibility else None)
     with connect() as client, transfer_display() as progress:
         if is_wheel:
@@ -68,7 +71,7 @@ def upload(
             published = publish(client, wheel, project, destination, progress)
         else:
             project = find_project(name, path)
-            with raised_version(project, enabled=auto_bump) as project:
+            with raised_version(project, part) as project:
                 published = publish(client, _built(project, no_check), project, destination, progress)
     full_name = f"{published.owner}/{published.name}"
     out.print_result(
@@ -84,16 +87,25 @@ def upload(
     )
 
 
+def _part_to_raise(*, auto_bump: bool, rc: bool, post: bool) -> VersionPart | None:
+    from prime_cli.core.errors import BadInput
+
+    if auto_bump + rc + post > 1:
+        raise BadInput("--auto-bump, --rc and --post raise the version in different ways", hint="give one of them")
+    return "patch" if auto_bump else "rc" if rc else "post" if post else None
+
+
 def list_environments(
     num: Annotated[int, typer.Option("--num", "-n", min=1, max=1000, help="Rows on a page.")] = 20,
     page: Annotated[int, typer.Option("--page", "-p", min=1)] = 1,
     owner: Annotated[str | None, typer.Option(help="Of this owner.")] = None,
     visibility: Annotated[str | None, typer.Option(help="PUBLIC or PRIVATE.")] = None,
-    search: Annotated[str | None, typer.Option("--search", "-s", help="With this in name or description.")] = None,
+    search: Annotated[str | None, typer.Option("--search", "-s", help="With these words, the best fit first.")] = None,
     tag: Annotated[list[str] | None, typer.Option("--tag", "-t", help="With this tag; may be repeated.")] = None,
-    sort: Annotated[str, typer.Option(metavar="name|created_at|updated_at|stars")] = "created_at",
+    sort: Annotated[str | None, typer.Option(metavar="name|created_at|updated_at|stars|downloads")] = None,
     order: Annotated[str, typer.Option(metavar="asc|desc")] = "desc",
-    mine: Annotated[bool, typer.Option("--mine", help="Only your own.")] = False,
+    starred: Annotated[bool, typer.Option("--starred", help="Only those that you starred.")] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Only your own and your teams'.")] = False,
     local: Annotated[bool, typer.Option("--local", help="What this workspace has, instead of the hub.")] = False,
 ) -> None:
     """List environments on the hub, or with --local those of this workspace."""
@@ -104,10 +116,11 @@ def list_environments(
     if local:
         _list_local()
         return
-    with connect(login_required=mine) as client:
+    with connect(login_required=mine or starred) as client:
         found = fetch_page(
             client, page=page, size=num, owner=owner, visibility=visibility.upper() if visibility else None,
             search=search, tags=tag or None, sort_by=sort, sort_order=order, mine_only=mine or None,
+            starred_only=starred or None,
         )  # fmt: skip
     rows = [
         {
@@ -116,6 +129,7 @@ def list_environments(
             "visibility": row.get("visibility"),
             "version": row.get("latest_version"),
             "stars": row.get("stars"),
+            "downloads": row.get("downloads"),
             "updated_at": row.get("updated_at"),
             "tags": row.get("tags") or [],
         }
@@ -124,7 +138,7 @@ def list_environments(
     if out.mode().json:
         out.print_json({"environments": rows, "total": found.total, "page": page, "per_page": num})
         return
-    columns = ("environment", "version", "visibility", "description")
+    columns = ("environment", "version", "visibility", "stars", "description")
     out.print_table(columns, [[row[column] for column in columns] for row in rows])
     out.note(f"{len(rows)} of {found.total}" + (f" (page {page})" if found.total > num else ""))
 
@@ -156,6 +170,10 @@ def info(
         "published": details.raw.get("created_at"),
         "content_hash": details.content_hash,
         "wheel_sha256": details.raw.get("wheel_sha256"),
+        "stars": details.raw.get("stars"),
+        "downloads": details.raw.get("downloads"),
+        "forked_from": _forked_from(details.raw),
+        "warnings": details.raw.get("dependency_warnings") or [],
         "dependencies": (details.raw.get("metadata") or {}).get("dependencies") or [],
         "install": f"prime env install {details.owner}/{details.name}@{details.version}",
     }
@@ -163,6 +181,11 @@ def info(
     if index:
         facts["install_by_pip"] = f"pip install {details.distribution}=={details.version} --extra-index-url {index}"
     _print_facts(facts)
+
+
+def _forked_from(raw: dict[str, Any]) -> str:
+    source = (raw.get("metadata") or {}).get("forked_from") or {}
+    return f"{source['owner']}/{source['name']}@{source['version']}" if source else ""
 
 
 def versions(name: HubName, full_hashes: Annotated[bool, typer.Option("--full-hashes")] = False) -> None:

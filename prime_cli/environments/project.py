@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
@@ -111,8 +111,22 @@ def find_project(name: str | None, environments: Path = ENVIRONMENTS) -> Environ
     raise PrimeError(f"there is no environment {name!r} in {environments}", hint=hint)
 
 
-def bump_patch_version(folder: Path) -> str:
-    """Raise the last of the three numbers of the version in pyproject.toml, comments and order kept; return it.
+VersionPart = Literal["patch", "rc", "post"]
+
+
+def next_version(version: Version, part: VersionPart) -> str:
+    """Return the version after this one: the next patch, release candidate (1.2.3rc0) or post-release (1.2.3.post0)."""
+    if part == "patch":
+        return f"{version.major}.{version.minor}.{version.micro + 1}"
+    if part == "rc":
+        number = version.pre[1] + 1 if version.pre and version.pre[0] == "rc" else 0
+        return f"{version.base_version}rc{number}"
+    pre = f"{version.pre[0]}{version.pre[1]}" if version.pre else ""
+    return f"{version.base_version}{pre}.post{0 if version.post is None else version.post + 1}"
+
+
+def bump_version(folder: Path, part: VersionPart) -> str:
+    """Raise the version in pyproject.toml, comments and order kept; return it.
 
     Raises:
         ConfigError: the version is not written there.
@@ -125,7 +139,7 @@ def bump_patch_version(folder: Path) -> str:
     if "version" not in project:
         raise ConfigError(f"{path}: `project.version` is not written there, so it cannot be raised")
     version = _parse_version(str(project["version"]), path)
-    project["version"] = f"{version.major}.{version.minor}.{version.micro + 1}"
+    project["version"] = next_version(version, part)
     write_text_atomically(path, tomlkit.dumps(document))
     return str(project["version"])
 
@@ -154,14 +168,14 @@ def _parse_version(text: Any, path: Path) -> Version:
 
 
 @contextlib.contextmanager
-def raised_version(project: EnvironmentProject, *, enabled: bool) -> Iterator[EnvironmentProject]:
-    """Yield the project with its patch version raised when `enabled`; if the block fails, the file is put back."""
-    if not enabled:
+def raised_version(project: EnvironmentProject, part: VersionPart | None) -> Iterator[EnvironmentProject]:
+    """Yield the project with its version raised, or as it is for None; if the block fails, the file is put back."""
+    if part is None:
         yield project
         return
     path = project.folder / "pyproject.toml"
     before = path.read_text(encoding="utf-8")
-    bump_patch_version(project.folder)
+    bump_version(project.folder, part)
     try:
         yield read_project(project.folder)
     except BaseException:

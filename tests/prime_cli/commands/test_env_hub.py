@@ -96,3 +96,44 @@ def test_an_environment_is_deleted_by_its_owner_only(hub: RunningHub, prime: Pri
     assert refused.returncode == 1
     assert "belongs to 'bob'" in refused.stderr
     assert prime("env", "status", "bob/stays").returncode == 0
+
+
+def test_stars_are_given_listed_and_taken_back(hub: RunningHub, prime: Prime) -> None:
+    with hub.client(hub.key_of("bob")) as other:
+        assert Push(other, "shines", "0.1.0").run().is_success
+    assert prime("env", "star", "bob/shines").stdout == "bob/shines has 1 star\n"
+    starred = json.loads(prime("env", "list", "--starred", "--output", "json").stdout)
+    assert [(row["environment"], row["stars"]) for row in starred["environments"]] == [("bob/shines", 1)]
+    given = json.loads(prime("env", "unstar", "bob/shines", "--output", "json").stdout)
+    assert given == {"environment": "bob/shines", "starred": False, "stars": 0}
+    assert prime("env", "star", "bob/shine").returncode == 1
+
+
+def test_an_environment_is_forked_once(hub: RunningHub, prime: Prime) -> None:
+    with hub.client(hub.key_of("bob")) as other:
+        assert Push(other, "begins", "0.1.0").run().is_success
+    told = json.loads(prime("fork", "bob/begins", "--output", "json").stdout)
+    assert (told["slug"], told["success"]) == ("ada/begins", True)
+    shown = json.loads(prime("env", "info", "ada/begins", "--output", "json").stdout)
+    assert (shown["forked_from"], shown["version"]) == ("bob/begins@0.1.0", "0.1.0")
+    again = prime("env", "fork", "bob/begins")
+    assert again.returncode == 1
+    assert "ada/begins already exists" in again.stderr
+    assert prime("fork", "bob/begins@0.1.0").returncode == 2
+    assert prime("fork", "bob/begins", "--team", "nobodys").returncode == 1
+
+
+def test_a_version_is_raised_in_one_way_at_a_time(prime: Prime) -> None:
+    assert prime("env", "init", "raised").returncode == 0
+    refused = prime("env", "push", "raised", "--rc", "--auto-bump")
+    assert refused.returncode == 2
+    assert "give one of them" in refused.stderr
+    pyproject = Path("environments/raised/pyproject.toml")
+    before = pyproject.read_text()
+    pushed = prime("env", "push", "raised", "--rc", "--no-check", "--output", "json")
+    assert pushed.returncode == 0, pushed.stderr
+    assert json.loads(pushed.stdout)["version"] == "0.1.0rc0"
+    assert before.replace('"0.1.0"', '"0.1.0rc0"') == pyproject.read_text()
+    assert json.loads(prime("env", "push", "raised", "--post", "--no-check", "--output", "json").stdout)["version"] == (
+        "0.1.0rc0.post0"
+    )

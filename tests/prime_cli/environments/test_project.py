@@ -3,9 +3,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from prime_cli.core.errors import BadInput, ConfigError, PrimeError
-from prime_cli.environments.project import bump_patch_version, find_project, raised_version, read_project
+from prime_cli.environments.project import (
+    VersionPart,
+    bump_version,
+    find_project,
+    next_version,
+    raised_version,
+    read_project,
+)
 from tests.prime_cli.environments.conftest import MakeProject
 
 
@@ -60,7 +68,7 @@ def test_a_pyproject_that_names_no_package_is_refused(text: str, problem: str, t
 def test_raising_the_version_keeps_comments_and_order(make_project: MakeProject) -> None:
     text = '# mine\n[project]\nname = "tiny-sum"  # short\nversion = "1.2"\n'
     folder = make_project(pyproject=text)
-    assert bump_patch_version(folder) == "1.2.1"
+    assert bump_version(folder, "patch") == "1.2.1"
     assert (folder / "pyproject.toml").read_text() == text.replace('"1.2"', '"1.2.1"')
 
 
@@ -68,10 +76,26 @@ def test_a_failure_puts_the_version_back(make_project: MakeProject) -> None:
     project = read_project(make_project())
 
     def interrupted() -> None:
-        with raised_version(project, enabled=True) as raised:
+        with raised_version(project, "patch") as raised:
             assert raised.version == "0.1.1"
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert read_project(project.folder).version == "0.1.0"
+
+
+@pytest.mark.parametrize(
+    ("before", "part", "after"),
+    [
+        ("1.2.3", "patch", "1.2.4"),
+        ("1.2.3", "rc", "1.2.3rc0"),
+        ("1.2.3.rc4", "rc", "1.2.3rc5"),
+        ("1.2.3b1", "rc", "1.2.3rc0"),
+        ("1.2.3", "post", "1.2.3.post0"),
+        ("1.2.3.post9", "post", "1.2.3.post10"),
+        ("1!1.2rc1", "post", "1!1.2rc1.post0"),
+    ],
+)
+def test_the_next_version(before: str, part: VersionPart, after: str) -> None:
+    assert next_version(Version(before), part) == after
