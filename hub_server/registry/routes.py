@@ -23,9 +23,12 @@ router = APIRouter(prefix="/api/v1/environmentshub", tags=["registry"])
 
 @router.post("/lookup")
 def lookup_environment(body: LookupRequest, user: Visitor, services: HubServices) -> dict[str, Any]:
-    """Say whether there is an environment of this id."""
+    """Say whether there is an environment of this id, or of this owner and name."""
     with services.database.read() as session:
-        found = service.get_environment(session, user, body.id)
+        if body.id is not None:
+            found = service.get_environment(session, user, body.id)
+        else:
+            found = service.find_environment(session, user, body.owner or "", body.name or "")
         return {"data": {"id": found.id, "name": found.name, "owner": {"name": found.owner.slug}}}
 
 

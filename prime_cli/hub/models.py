@@ -141,9 +141,23 @@ class ForkRequest(Wire):
 
 
 class LookupRequest(Wire):
-    """Asks whether an environment of this id exists."""
+    """Asks whether there is an environment: by its id, or by its name and its owner, whom older clients call a team."""
 
-    id: str = Field(max_length=100)
+    id: str | None = Field(default=None, max_length=100)
+    name: str | None = Field(default=None, max_length=100)
+    owner_slug: str | None = Field(default=None, max_length=100)
+    team_slug: str | None = Field(default=None, max_length=100)
+
+    @property
+    def owner(self) -> str | None:
+        """The slug of the owner, by whichever name it came."""
+        return self.owner_slug or self.team_slug
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        if self.id is None and not (self.name and self.owner):
+            raise ValueError("give the id of an environment, or its name with the owner_slug")
+        return self
 
 
 class PackageMetadata(Wire):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from postgres import Postgres, running_postgres
+from published_tools import INSTALLERS, installed
 from running_hub import RunningHub, start_hub
 
 _numbers = itertools.count(1)
@@ -60,3 +62,16 @@ def new_user(hub: RunningHub) -> Callable[[], tuple[str, str]]:
         return slug, hub.key_of(slug)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tool_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where tools of other people are installed; kept from one run of the tests to the next."""
+    cache: pytest.Cache | None = getattr(request.config, "cache", None)
+    return cache.mkdir("published-tools") if cache is not None else tmp_path_factory.mktemp("published-tools")
+
+
+@pytest.fixture(scope="session")
+def tools(tool_cache: Path) -> Path:
+    """The bin folder of an environment with pip, uv, twine and keyring."""
+    return installed(tool_cache, *INSTALLERS)

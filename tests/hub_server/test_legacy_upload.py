@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
+from packaging.requirements import Requirement
+from published_tools import run
 from running_hub import Push, RunningHub, answer, make_wheel, sha256
 
 NewUser = Callable[[], tuple[str, str]]
@@ -31,14 +30,15 @@ def test_a_form_publishes_a_wheel_by_the_rules_of_a_push(hub: RunningHub, new_us
     slug, key = new_user()
     about = (
         "Metadata-Version: 2.1\nName: by-form\nVersion: 0.1.0\nSummary: Sorts words\nRequires-Python: >=3.9\n"
-        "Requires-Dist: six\n"
+        "Requires-Dist: six\nRequires-Dist: near @ https://near.example/near.whl\n"
     )
     filename, data = make_wheel("by-form", "0.1.0", metadata=about)
     assert answer(send(hub, slug, key, filename, data, {"sha256_digest": sha256(data)}))["success"]
     with hub.client() as nobody:
         details = answer(nobody.get(f"/environmentshub/{slug}/by-form/@latest"))["data"]
     assert details["metadata"]["description"] == "Sorts words"
-    assert details["metadata"]["dependencies"] == ["six"]
+    assert details["metadata"]["dependencies"] == ["six", "near @ https://near.example/near.whl"]
+    assert [Requirement(text).name for text in details["url_dependencies"]] == ["near"]
     assert (details["requires_python"], details["package_url"]) == (">=3.9", None)
     assert httpx.get(details["wheel_url"], trust_env=False).content == data
     again = answer(send(hub, slug, key, filename, data))
@@ -113,27 +113,6 @@ def test_only_the_owner_publishes_and_only_with_a_key(hub: RunningHub, new_user:
     assert send(hub, slug, key, filename, data).is_success
 
 
-@pytest.fixture(scope="session")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of an environment of its own with twine and uv."""
-    folder = tmp_path_factory.mktemp("tools") / "venv"
-    venv.create(folder, with_pip=False)
-    command = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
-    done = subprocess.run([*command, "twine", "uv"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"twine and uv cannot be installed: {done.stderr.strip().splitlines()[-1]}")
-    return folder / "bin"
-
-
-def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a tool without the settings of whoever runs the tests."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_", "TWINE_"))}
-    return subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=120, check=False,
-        env={**kept, "UV_NO_CONFIG": "1", "PIP_CONFIG_FILE": os.devnull, **environment},
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("tool", ["twine", "uv"])
 def test_the_tool_publishes_repeats_and_is_told_of_other_bytes(
     hub: RunningHub, new_user: NewUser, tools: Path, tmp_path: Path, tool: str
@@ -166,38 +145,3 @@ def test_the_tool_publishes_repeats_and_is_told_of_other_bytes(
     wrong_key = publish(wheel, "prime_wrong")
     assert wrong_key.returncode != 0
     assert key not in refused.stdout + refused.stderr
-
-
-@pytest.mark.parametrize("visibility", ["PUBLIC", "PRIVATE"])
-def test_uv_installs_by_key_and_by_token(
-    hub: RunningHub, new_user: NewUser, tools: Path, tmp_path: Path, visibility: str
-) -> None:
-    slug, key = new_user()
-    name = f"uv-installs-{visibility.lower()}"
-    venv.create(tmp_path / "venv", with_pip=False)
-    python = tmp_path / "venv" / "bin" / "python"
-    with hub.client(key) as client:
-        for version in ("0.1.0", "0.2.0", "0.3.0"):
-            assert Push(client, name, version, code=f"VALUE = {version!r}\n", visibility=visibility).run().is_success
-        answer(client.put(f"/environmentshub/{slug}/{name}/@0.3.0/yank", json={"reason": "always rewards one"}))
-        by_token = answer(client.get(f"/environmentshub/{slug}/{name}/@latest"))["data"]["install_index_url"]
-    plain = f"{hub.url}/index/{slug}/simple/"
-    by_key = plain.replace("http://", f"http://__token__:{key}@")
-
-    def install(requirement: str, index: str) -> subprocess.CompletedProcess[str]:
-        options = ["--python", python, "--default-index", index, "--no-cache", "--reinstall"]
-        return run(tools / "uv", "pip", "install", *options, requirement)
-
-    def installed() -> str:
-        module = name.replace("-", "_")
-        return run(python, "-c", f"import {module}; print({module}.VALUE)").stdout.strip()
-
-    for requirement, index, version in (
-        (name, by_key, "0.2.0"), (f"{name}==0.1.0", by_token, "0.1.0"), (f"{name}==0.3.0", by_key, "0.3.0")
-    ):  # fmt: skip
-        done = install(requirement, index)
-        assert done.returncode == 0, done.stderr
-        assert installed() == version
-        assert key not in done.stderr
-    assert "always rewards one" in done.stderr
-    assert (install(name, plain).returncode == 0) is (visibility == "PUBLIC")

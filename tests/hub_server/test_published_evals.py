@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from published_tools import installed, run
 from running_hub import Push, RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
@@ -46,17 +43,10 @@ print(json.dumps({
 """
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session")
+def python(tool_cache: Path, tools: Path) -> Path:
     """An interpreter with nothing but prime-evals."""
-    folder = tmp_path_factory.mktemp("sdk") / "venv"
-    venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
-    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "prime-evals==0.2.4"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"prime-evals cannot be installed: {done.stderr.strip().splitlines()[-1]}")
-    return python
+    return installed(tool_cache, "prime-evals==0.2.4", uv=tools / "uv") / "python"
 
 
 def test_the_published_sdk_begins_pushes_completes_and_reads(
@@ -66,9 +56,7 @@ def test_the_published_sdk_begins_pushes_completes_and_reads(
     with hub.client(key) as client:
         assert Push(client, "sums", "0.1.0", visibility="PRIVATE").run().is_success
     login = {"HOME": str(tmp_path), "PRIME_API_KEY": key, "PRIME_API_BASE_URL": hub.url}
-    done = subprocess.run(
-        [python, "-c", FLOW, slug], capture_output=True, text=True, timeout=120, env={**os.environ, **login}
-    )
+    done = run(python, "-c", FLOW, slug, **login)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["status"], told["tags"], told["description"]) == ("COMPLETED", ["a"], "later")

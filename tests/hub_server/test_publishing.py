@@ -36,7 +36,11 @@ def test_a_pushed_version_can_be_looked_up_in_every_way(hub: RunningHub, new_use
         assert (row["version"], row["sha256"], row["size"]) == ("0.1.0", push.content_hash, 2)
         status = answer(nobody.get(f"/environmentshub/{slug}/reverse-text/status"))["data"]
         assert status["latest_version"]["semantic_version"] == "0.1.0"
-        assert answer(nobody.post("/environmentshub/lookup", json={"id": push.environment_id}))["data"]["id"]
+        for body in ({"id": push.environment_id}, {"name": "reverse_text", "team_slug": slug}):
+            assert answer(nobody.post("/environmentshub/lookup", json=body))["data"]["id"] == push.environment_id
+        refused = nobody.post("/environmentshub/lookup", json={"name": "reverse_text"})
+        assert refused.status_code == 422
+        assert "give the id of an environment" in refused.json()["detail"][0]["msg"]
 
 
 def test_nothing_is_visible_before_the_last_step(hub: RunningHub, new_user: NewUser) -> None:

@@ -78,7 +78,8 @@ def test_a_private_environment_does_not_exist_for_others(hub: RunningHub, new_us
         for other in (hub.client(), hub.client(stranger_key)):
             for path in ("@latest", "versions", "status", "@0.1.0/package"):
                 assert other.get(f"/environmentshub/{slug}/hidden/{path}").status_code == 404
-            assert other.post("/environmentshub/lookup", json={"id": details["id"]}).status_code == 404
+            for body in ({"id": details["id"]}, {"name": "hidden", "owner_slug": slug}):
+                assert other.post("/environmentshub/lookup", json=body).status_code == 404
         answer(owner.post("/environmentshub/resolve", json={"name": "hidden", "visibility": "PUBLIC"}))
         assert hub.client().get(f"/environmentshub/{slug}/hidden/@latest").is_success
 
