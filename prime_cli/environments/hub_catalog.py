@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from prime_cli.environments.resolve import EnvironmentId
 if TYPE_CHECKING:
     from prime_cli.hub.client import HubClient
 
+_URL_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[^\]]*\])? *@ *[a-z+]+://")
 _INDEX_JSON = "application/vnd.pypi.simple.v1+json"
 
 
@@ -34,6 +36,15 @@ class EnvironmentDetails:
     def distribution(self) -> str:
         """The normalised name of the package."""
         return str(canonicalize_name(self.name))
+
+    @property
+    def url_dependencies(self) -> list[str]:
+        """The dependencies on addresses, which uv takes only when they are named on its command line.
+
+        What is no such requirement is left out: an answer of a hub never becomes an option of an installer.
+        """
+        named = [str(text) for text in self.raw.get("url_dependencies") or []]
+        return [text for text in named if _URL_REQUIREMENT.match(text)]
 
     @property
     def index_url(self) -> str | None:

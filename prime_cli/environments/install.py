@@ -153,6 +153,7 @@ def _install_from_hub(identity: EnvironmentId, options: InstallOptions, note: Ca
     same_version = present is not None and present.version == details.version
     installer.install(
         f"{details.distribution} @ {wheel.resolve().as_uri()}#sha256={digest}",
+        *details.url_dependencies,
         extra_index_url=details.index_url,
         replace=details.distribution if same_version else None,
     )
