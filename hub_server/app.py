@@ -25,7 +25,14 @@ from hub_server.operation.addresses import PublicAddress
 from hub_server.operation.health import Readiness
 from hub_server.operation.metrics import StoreFigures
 from hub_server.operation.requests import ObservedRequests
-from hub_server.registry import community_routes, index_routes, legacy_routes, listing_routes, upload_routes
+from hub_server.registry import (
+    community_routes,
+    index_routes,
+    legacy_routes,
+    listing_routes,
+    status_routes,
+    upload_routes,
+)
 from hub_server.registry import routes as registry_routes
 from hub_server.secrets import routes as secret_routes
 from hub_server.services import Services
@@ -68,8 +75,8 @@ def all_routers() -> list[APIRouter]:
     Each of their routes stands in the table of rights, else this is an assertion that fails at the first start.
     """
     domains = (
-        account_routes, key_routes, team_routes, listing_routes, registry_routes, community_routes, upload_routes,
-        index_routes, legacy_routes, evaluation_routes, secret_routes, operation_routes,
+        account_routes, key_routes, team_routes, listing_routes, registry_routes, community_routes, status_routes,
+        upload_routes, index_routes, legacy_routes, evaluation_routes, secret_routes, operation_routes,
     )  # fmt: skip
     routers = [*(domain.router for domain in domains), *page_routers]
     check_every_route_is_listed(route for router in routers for route in router.routes)

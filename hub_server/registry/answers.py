@@ -15,7 +15,7 @@ from hub_server.registry.downloads import downloads_of
 from hub_server.registry.stars import is_starred
 from hub_server.registry.tables import Environment, Release, ReleaseAbout, ReleaseFile
 from hub_server.services import Services
-from prime_cli.hub.models import Visibility
+from prime_cli.hub.models import ProjectStatus, Visibility
 
 INDEX_TOKEN_VALID_S = 3600
 
@@ -28,6 +28,7 @@ def environment_row(environment: Environment, latest: Release | None) -> dict[st
         "owner": {"name": environment.owner.slug},
         "description": environment.description,
         "visibility": environment.visibility,
+        **project_status(environment),
         "latest_version": latest.semantic_version if latest else "",
         "stars": environment.stars,
         "downloads": environment.downloads,
@@ -66,6 +67,11 @@ def file_facts(file: ReleaseFile) -> dict[str, Any]:
     return {"filename": file.filename, "kind": file.kind, "sha256": file.sha256, "size": file.size}
 
 
+def project_status(environment: Environment) -> dict[str, Any]:
+    """Return how an environment is marked (PEP 792)."""
+    return {"project_status": environment.project_status, "status_reason": environment.status_reason}
+
+
 def release_details(
     services: Services, environment: Environment, release: Release, latest: Release, user: User | None, base: str
 ) -> dict[str, Any]:
@@ -79,12 +85,15 @@ def release_details(
     index = f"{base}/index/{owner}/simple/" if wheel else None
     wheel_url = f"{base}/index/{owner}/files/{wheel.sha256}/{quote(wheel.filename)}" if wheel else None
     public = environment.visibility == Visibility.PUBLIC
+    if environment.project_status == ProjectStatus.QUARANTINED:
+        wheel = source = index = wheel_url = None
     return {
         "id": environment.id,
         "name": name,
         "owner": {"name": owner},
         "distribution": canonicalize_name(name),
         "visibility": environment.visibility,
+        **project_status(environment),
         "version_id": release.id,
         **release_summary(release),
         "sha256": release.content_hash,

@@ -13,6 +13,7 @@ from hub_server.database import now
 from hub_server.errors import Conflict, NotFound
 from hub_server.registry.publishing import already_exists, claimed_as, publish
 from hub_server.registry.service import resolve, visible_to
+from hub_server.registry.status import check_is_offered
 from hub_server.registry.tables import Environment, Release, ReleaseAbout, ReleaseFile
 from prime_cli.hub.models import ForkRequest, ResolveRequest, Visibility
 
@@ -26,12 +27,13 @@ def fork(session: Session, user: User, source: Environment, request: ForkRequest
 
     Raises:
         NotFound: nothing is published yet, or there is no such team.
-        Forbidden: the caller may not publish there.
+        Forbidden: the caller may not publish there, or the source is quarantined.
         Conflict: an environment of this name is there.
     """
     latest = session.get(Release, source.latest_release_id) if source.latest_release_id else None
     if latest is None:
         raise NotFound(f"{source.owner.slug}/{source.name} has no published version yet, so nothing to fork was found")
+    check_is_offered(source)
     wanted = ResolveRequest(name=source.name, team_slug=request.team_slug, team_id=request.team_id)
     target, created = resolve(session, user, wanted)
     if not created:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 HTML_TYPE = "application/vnd.pypi.simple.v1+html"
 LEGACY_TYPE = "text/html"
-_API_VERSION = "1.1"  # PEP 700: versions, sizes and upload times
+_API_VERSION = "1.4"  # PEP 700: versions, sizes and upload times; PEP 792: the status of a project
 # Each form with the ranges that ask for it, the most exact first; among equals the first form is answered.
 _ASKED_BY = {
     LEGACY_TYPE: (LEGACY_TYPE, "text/*", "*/*"),
@@ -37,6 +37,14 @@ class IndexFile:
     uploaded_at: datetime
     yanked: bool = False
     yanked_reason: str = ""
+
+
+@dataclass(frozen=True)
+class IndexStatus:
+    """How a project is marked (PEP 792)."""
+
+    status: str
+    reason: str = ""
 
 
 def negotiate(accept: str | None) -> str | None:
@@ -65,13 +73,15 @@ def render_projects(names: Sequence[str], media_type: str) -> str:
     return _page("Simple index", [f'<a href="{html.escape(name)}/">{html.escape(name)}</a>' for name in names])
 
 
-def render_project(name: str, files: Sequence[IndexFile], media_type: str) -> str:
+def render_project(name: str, status: IndexStatus, files: Sequence[IndexFile], media_type: str) -> str:
     """Return the page of one project."""
     if media_type == JSON_TYPE:
         versions = list(dict.fromkeys(file.version for file in files))
         entries = [_json_entry(file) for file in files]
-        return json.dumps({"meta": {"api-version": _API_VERSION}, "name": name, "versions": versions, "files": entries})
-    return _page(f"Links for {name}", [_html_entry(file) for file in files])
+        mark = {"status": status.status, **({"reason": status.reason} if status.reason else {})}
+        meta = {"api-version": _API_VERSION}
+        return json.dumps({"meta": meta, "name": name, "project-status": mark, "versions": versions, "files": entries})
+    return _page(f"Links for {name}", [_html_entry(file) for file in files], status)
 
 
 def _json_entry(file: IndexFile) -> dict[str, object]:
@@ -102,11 +112,16 @@ def _html_entry(file: IndexFile) -> str:
     return f"<a {shown}>{html.escape(file.filename)}</a>"
 
 
-def _page(title: str, links: Sequence[str]) -> str:
+def _page(title: str, links: Sequence[str], status: IndexStatus | None = None) -> str:
+    marks = ""
+    if status is not None:
+        marks = f'    <meta name="pypi:project-status" content="{html.escape(status.status)}">\n'
+        if status.reason:
+            marks += f'    <meta name="pypi:project-status-reason" content="{html.escape(status.reason)}">\n'
     body = "".join(f"    {link}<br>\n" for link in links)
     return (
         "<!DOCTYPE html>\n<html>\n  <head>\n"
-        f'    <meta name="pypi:repository-version" content="{_API_VERSION}">\n'
+        f'    <meta name="pypi:repository-version" content="{_API_VERSION}">\n{marks}'
         f"    <title>{html.escape(title)}</title>\n  </head>\n  <body>\n{body}  </body>\n</html>\n"
     )
 

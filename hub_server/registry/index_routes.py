@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
@@ -16,17 +17,28 @@ from hub_server.access import Visitor
 from hub_server.accounts.tables import Owner
 from hub_server.errors import NotFound, Refusal
 from hub_server.registry.downloads import begins_download
-from hub_server.registry.index import IndexFile, negotiate, render_project, render_projects
+from hub_server.registry.index import IndexFile, IndexStatus, negotiate, render_project, render_projects
 from hub_server.registry.page_cache import Page
 from hub_server.registry.service import visible_to
 from hub_server.registry.tables import Environment, IndexName, Release, ReleaseFile
 from hub_server.services import HubServices, Services
+from prime_cli.hub.models import ProjectStatus
 
 router = APIRouter(tags=["index"])
 
 # Installers ask with HEAD whether a file can be had in parts.
 _READ = ["GET", "HEAD"]
 _GZIP_WANTED = re.compile(r"gzip(;q=(1(\.0{0,3})?|0\.\d{0,2}[1-9]))?")
+
+
+# What a project's page is made from.
+_PROJECT = (
+    Environment.id,
+    Environment.normalized_name,
+    Environment.index_serial,
+    Environment.project_status,
+    Environment.status_reason,
+)
 
 
 class _NotAcceptable(Refusal):
@@ -61,7 +73,7 @@ def index_project(owner: str, project: str, user: Visitor, request: Request, ser
     name = str(canonicalize_name(project))
     if name != project:
         return RedirectResponse(f"../{name}/", status_code=301)
-    wanted = select(Environment.id, Environment.index_serial).join(Environment.owner)
+    wanted = select(*_PROJECT).join(Environment.owner)
     with services.database.read() as session:
         found = session.execute(
             wanted.where(
@@ -73,7 +85,7 @@ def index_project(owner: str, project: str, user: Visitor, request: Request, ser
         ).first()
         if found is None:
             raise NotFound(f"project {name} not found in the index of {owner}")
-        return _project_page(request, services, session, name, found.id, found.index_serial, "../../files")
+        return _project_page(request, services, session, found, "../../files")
 
 
 @router.api_route("/index/{owner}/files/{sha256}/{filename}", methods=_READ)
@@ -91,6 +103,7 @@ def index_file(
             Owner.slug == owner.lower(),
             ReleaseFile.sha256 == sha256,
             ReleaseFile.filename == wheel_name,
+            Environment.project_status != ProjectStatus.QUARANTINED,
         )
     )
     with services.database.read() as session:
@@ -127,7 +140,7 @@ def hub_project(project: str, request: Request, services: HubServices) -> Respon
     if name != project:
         return RedirectResponse(f"../{name}/", status_code=301)
     wanted = (
-        select(Environment.id, Environment.index_serial, Owner.slug)
+        select(*_PROJECT, Owner.slug)
         .join(IndexName, IndexName.environment_id == Environment.id)
         .join(Environment.owner)
         .where(visible_to(None), IndexName.normalized_name == name)
@@ -137,7 +150,7 @@ def hub_project(project: str, request: Request, services: HubServices) -> Respon
         if found is None:
             raise NotFound(f"project {name} not found in the index of this hub")
         files = f"../../index/{found.slug}/files"
-        return _project_page(request, services, session, name, found.id, found.index_serial, files)
+        return _project_page(request, services, session, found, files)
 
 
 def _projects_page(
@@ -159,19 +172,20 @@ def _projects_page(
     return _answer(request, page, form, serial)
 
 
-def _project_page(
-    request: Request, services: Services, session: Session, name: str, environment_id: str, serial: int, files_url: str
-) -> Response:
-    """Answer with a project's page, made at most once for each state of the project."""
+def _project_page(request: Request, services: Services, session: Session, project: Any, files_url: str) -> Response:
+    """Answer with the page of a project, a row of _PROJECT, made at most once for each state of the project."""
     form = _form(request)
 
     def make() -> Page:
-        found = session.scalars(_published_files().where(Release.environment_id == environment_id))
-        files = [_index_file(file, files_url) for file in found]
-        return Page.of(render_project(name, files, form.media_type), gzipped=form.gzipped)
+        published = _published_files().where(Release.environment_id == project.id)
+        offered = project.project_status != ProjectStatus.QUARANTINED
+        files = [_index_file(file, files_url) for file in session.scalars(published)] if offered else []
+        status = IndexStatus(project.project_status, project.status_reason)
+        text = render_project(project.normalized_name, status, files, form.media_type)
+        return Page.of(text, gzipped=form.gzipped)
 
-    page = services.pages.get((environment_id, files_url, serial, form), make)
-    return _answer(request, page, form, serial)
+    page = services.pages.get((project.id, files_url, project.index_serial, form), make)
+    return _answer(request, page, form, project.index_serial)
 
 
 def _published_files() -> Select[ReleaseFile]:

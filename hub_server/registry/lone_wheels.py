@@ -23,13 +23,14 @@ from hub_server.ids import new_id
 from hub_server.registry.abouts import keep_about
 from hub_server.registry.publishing import announce_wheel, check_announced, publish
 from hub_server.registry.service import Offered, offer_as_latest, resolve
+from hub_server.registry.status import check_takes_versions
 from hub_server.registry.tables import Environment, Release, ReleaseFile, table_of
 from hub_server.registry.wheels import WheelFacts, version_key
 from prime_cli.hub.models import PackageMetadata, ResolveRequest, WheelRequest
 
 _ENVIRONMENTS, _RELEASES, _FILES = table_of(Environment), table_of(Release), table_of(ReleaseFile)
 _FIND = (
-    select(_ENVIRONMENTS.c.id, _ENVIRONMENTS.c.name)
+    select(_ENVIRONMENTS.c.id, _ENVIRONMENTS.c.name, _ENVIRONMENTS.c.project_status)
     .where(
         _ENVIRONMENTS.c.owner_id == bindparam("owner_id"),
         _ENVIRONMENTS.c.normalized_name == bindparam("normalized_name"),
@@ -71,7 +72,7 @@ def publish_alone(session: Session, user: User, owner: Owner, wheel: CheckedWhee
     Raises:
         Malformed: it cannot be the wheel of an environment.
         TooLarge: it is over the hub's limit.
-        Conflict: the version is published with other bytes.
+        Conflict: the version is published with other bytes, or the environment takes no new versions.
     """
     wanted, request = _as_push(owner, wheel)
     connection = session.connection()
@@ -85,6 +86,7 @@ def publish_alone(session: Session, user: User, owner: Owner, wheel: CheckedWhee
     place = {"environment_id": found.id, "version_key": key, "content_hash": request.content_hash}
     if connection.execute(_HEARD_OF, place).first() is not None:
         return _publish_as_push(session, user, session.get_one(Environment, found.id), wheel, request, max_bytes)
+    check_takes_versions(found.name, found.project_status)
     details = request.metadata.model_dump(exclude_none=True)
     _insert(session, wheel, {**place, "semantic_version": request.semantic_version, "details": details})
     whole_name = f"{owner.slug}/{found.name} {request.semantic_version}"

@@ -19,6 +19,7 @@ from hub_server.database import now
 from hub_server.errors import Conflict, Malformed, NotFound, TooLarge
 from hub_server.registry.abouts import keep_about
 from hub_server.registry.service import Offered, offer_as_latest
+from hub_server.registry.status import check_takes_versions
 from hub_server.registry.tables import Environment, Release, ReleaseFile
 from hub_server.registry.wheels import check_source_archive, check_wheel_name, read_wheel, version_key
 from hub_server.services import Services
@@ -54,6 +55,7 @@ def announce_wheel(session: Session, environment: Environment, request: WheelReq
             if file.kind == "wheel" and (file.filename, file.sha256) == (request.filename, request.sha256):
                 return Announced(published.id, file.id, needs_upload=False)
         raise already_exists(environment, published)
+    check_takes_versions(environment.name, environment.project_status)
     draft = _draft(session, environment, request)
     draft.wheel_only = request.wheel_only
     file = _announced_file(session, draft, "wheel", request.filename, request.sha256, request.size)
@@ -89,6 +91,7 @@ def announce_source(session: Session, environment: Environment, request: Version
             if file.kind == "source" and published.content_hash == request.content_hash:
                 return Announced(published.id, file.id, needs_upload=True)
         raise already_exists(environment, published)
+    check_takes_versions(environment.name, environment.project_status)
     draft = _draft(session, environment, request)
     draft.wheel_only = False
     file = _announced_file(session, draft, "source", request.filename, request.sha256, 0)
@@ -168,11 +171,12 @@ def publish(session: Session, user: User, release: Release) -> None:
 
     Raises:
         Malformed: the draft has no checked wheel.
-        Conflict: the version is published with other bytes.
+        Conflict: the version is published with other bytes, or the environment is archived or quarantined.
     """
     if release.claimed:
         return
     environment = session.get_one(Environment, release.environment_id)
+    check_takes_versions(environment.name, environment.project_status)
     chosen = {file.filename: file for file in release.files if file.state == "verified"}
     if not any(file.kind == "wheel" for file in chosen.values()):
         raise Malformed(f"version {release.semantic_version} has no checked wheel; upload and finalize the wheel first")

@@ -14,6 +14,7 @@ from hub_server.accounts.tables import User
 from hub_server.errors import NotFound
 from hub_server.registry import answers, forks, inspect, service
 from hub_server.registry.downloads import begins_download
+from hub_server.registry.status import check_is_offered
 from hub_server.registry.tables import Environment, Release
 from hub_server.services import HubServices, public_url
 from prime_cli.hub.models import LookupRequest, ResolveRequest, YankRequest
@@ -99,6 +100,7 @@ def download_package(
         )
     if begins_download(request):
         services.downloads.note(services.database, source)
+    check_is_offered(environment)
     path = services.blobs.path(source.sha256)
     return FileResponse(path, media_type="application/gzip", filename=source.filename)
 
@@ -112,6 +114,7 @@ def inspect_source(
     max_bytes: Annotated[int, Query(ge=1, le=inspect.MAX_SHOWN_BYTES)] = 100_000,
 ) -> dict[str, Any]:
     """Show a folder or a file of a version's source, or of its wheel where there is no source."""
+    check_is_offered(environment)
     with services.database.read() as session:
         release = service.find_release(session, environment, version)
         found, archive = inspect.look_into_release(services.blobs, services.sources, release, path, max_bytes)

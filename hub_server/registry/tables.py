@@ -24,6 +24,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 from hub_server.accounts.tables import Owner
 from hub_server.database import Base, UtcDateTime, now
 from hub_server.ids import new_id
+from prime_cli.hub.models import ProjectStatus
 
 
 class Environment(Base):
@@ -38,6 +39,8 @@ class Environment(Base):
     normalized_name: Mapped[str] = mapped_column(String(100), index=True)
     visibility: Mapped[str] = mapped_column(String(10))
     description: Mapped[str] = mapped_column(Text, default="")
+    project_status: Mapped[str] = mapped_column(String(20), default=ProjectStatus.ACTIVE)  # PEP 792
+    status_reason: Mapped[str] = mapped_column(String(500), default="")
     latest_release_id: Mapped[str | None] = mapped_column(String(32))
     forked_from_id: Mapped[str | None] = mapped_column(String(32), index=True)  # the version that it began as
     stars: Mapped[int] = mapped_column(Integer, default=0)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from prime_cli.commands import env_change, env_fork, env_hub, env_install, env_secret, env_source, env_yank
+from prime_cli.commands import env_change, env_fork, env_hub, env_install, env_mark, env_secret, env_source, env_yank
 from prime_cli.core.command_groups import new_group
 
 app = new_group("Write, build, publish and install environments.")
@@ -97,6 +97,7 @@ env_hub.register(app)
 env_source.register(app)
 env_install.register(app)
 env_yank.register(app)
+env_mark.register(app)
 env_secret.register(app)
 env_change.register(app)
 env_fork.register(app)

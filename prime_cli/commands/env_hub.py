@@ -166,6 +166,7 @@ def info(
         "latest_version": (details.raw.get("latest_version") or {}).get("semantic_version"),
         "yanked": _yanked(details.raw),
         "visibility": details.visibility,
+        "status": _status(details.raw),
         "description": details.description,
         "published": details.raw.get("created_at"),
         "content_hash": details.content_hash,
@@ -228,6 +229,14 @@ def pull(
         {"environment": pulled.environment, "version": pulled.version, "path": str(pulled.path)},
         f"{pulled.environment} {pulled.version} written to {pulled.path}",
     )
+
+
+def _status(row: dict[str, Any]) -> str:
+    """Return how the whole environment is marked; nothing for one that is active."""
+    status, reason = row.get("project_status") or "active", row.get("status_reason")
+    if status == "active":
+        return ""
+    return f"{status}: {reason}" if reason else str(status)
 
 
 def _yanked(row: dict[str, Any]) -> str:

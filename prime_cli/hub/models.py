@@ -140,6 +140,28 @@ class ForkRequest(Wire):
     team_id: str | None = Field(default=None, max_length=100)
 
 
+class ProjectStatus(StrEnum):
+    """The marks of PEP 792: what installers should know of a whole environment."""
+
+    ACTIVE = "active"
+    ARCHIVED = "archived"
+    DEPRECATED = "deprecated"
+    QUARANTINED = "quarantined"
+
+
+class StatusChange(Wire):
+    """Marks an environment; the reason is shown to whoever looks at it."""
+
+    status: Literal[ProjectStatus.ACTIVE, ProjectStatus.ARCHIVED, ProjectStatus.DEPRECATED]
+    reason: str = Field(default="", max_length=500)
+
+
+class QuarantineRequest(Wire):
+    """An administrator takes an environment out of everybody's reach; the reason is shown."""
+
+    reason: str = Field(min_length=1, max_length=500)
+
+
 class LookupRequest(Wire):
     """Asks whether there is an environment: by its id, or by its name and its owner, whom older clients call a team."""
 

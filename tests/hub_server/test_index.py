@@ -14,7 +14,15 @@ import httpx
 import pytest
 from running_hub import Push, RunningHub, answer, make_wheel, sha256
 
-from hub_server.registry.index import HTML_TYPE, JSON_TYPE, LEGACY_TYPE, IndexFile, negotiate, render_project
+from hub_server.registry.index import (
+    HTML_TYPE,
+    JSON_TYPE,
+    LEGACY_TYPE,
+    IndexFile,
+    IndexStatus,
+    negotiate,
+    render_project,
+)
 
 NewUser = Callable[[], tuple[str, str]]
 
@@ -48,7 +56,7 @@ def test_what_a_file_says_of_itself_cannot_break_the_page() -> None:
         filename='a"><script>.whl', url="../a b.whl", sha256="0" * 64, size=1, version="1",
         requires_python='>=3.8"><b>', metadata_sha256=None, uploaded_at=datetime(2026, 1, 1, tzinfo=UTC),
     )  # fmt: skip
-    page = render_project("a", [file], LEGACY_TYPE)
+    page = render_project("a", IndexStatus("active"), [file], LEGACY_TYPE)
     assert "<script>" not in page
     assert "<b>" not in page
     assert 'href="../a%20b.whl#sha256=' in page
@@ -61,7 +69,7 @@ def test_json_and_html_name_the_same_files(hub: RunningHub, new_user: NewUser) -
             assert Push(client, "Two_Forms", version).run().is_success
     with httpx.Client(base_url=f"{hub.url}/index/{slug}", trust_env=False, follow_redirects=True) as index:
         projects = index.get("/simple/", headers={"Accept": JSON_TYPE})
-        assert projects.json() == {"meta": {"api-version": "1.1"}, "projects": [{"name": "two-forms"}]}
+        assert projects.json() == {"meta": {"api-version": "1.4"}, "projects": [{"name": "two-forms"}]}
         response = index.get("/simple/Two_Forms", headers={"Accept": JSON_TYPE})
         assert response.headers["content-type"] == JSON_TYPE
         page = response.json()
