@@ -74,9 +74,10 @@ def all_routers() -> list[APIRouter]:
 
     Each of their routes stands in the table of rights, else this is an assertion that fails at the first start.
     """
+    # A path is compared with one route after the other, and installers ask the most: the index comes first.
     domains = (
-        account_routes, key_routes, team_routes, listing_routes, registry_routes, community_routes, status_routes,
-        upload_routes, index_routes, legacy_routes, evaluation_routes, secret_routes, operation_routes,
+        index_routes, legacy_routes, account_routes, key_routes, team_routes, listing_routes, registry_routes,
+        community_routes, status_routes, upload_routes, evaluation_routes, secret_routes, operation_routes,
     )  # fmt: skip
     routers = [*(domain.router for domain in domains), *page_routers]
     check_every_route_is_listed(route for router in routers for route in router.routes)

@@ -16,7 +16,7 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, DateTime, Engine, create_engine, event, text
+from sqlalchemy import Connection, DateTime, Engine, Table, create_engine, event, text
 from sqlalchemy.engine import URL, Dialect, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Session
@@ -39,6 +39,13 @@ _ALL_WRITES, _SERVERS = "all writes", "servers"
 
 class Base(DeclarativeBase):
     """Base of all tables; its metadata is what the migrations must arrive at."""
+
+
+def table_of(mapped: type[Base]) -> Table:
+    """Return the table behind a class, for statements that are made once and run often."""
+    table = mapped.__table__
+    assert isinstance(table, Table)
+    return table
 
 
 class UtcDateTime(TypeDecorator[datetime]):

@@ -11,9 +11,11 @@ from sqlalchemy.orm import Session
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hub_server.accounts.tables import AuditEvent, User
+from hub_server.database import table_of
 
 _address: ContextVar[str] = ContextVar("address", default="")
 _MAX_SUBJECT = 300
+_ADD = table_of(AuditEvent).insert()
 
 
 class NotedAddress:
@@ -38,17 +40,16 @@ def record(
     """
     about = owner_id or (actor.id if actor is not None else None)
     assert about is not None, "an event is about somebody"
-    session.add(
-        AuditEvent(
-            owner_id=about,
-            actor_id=actor.id if actor is not None else None,
-            action=action,
-            subject=subject[:_MAX_SUBJECT],
-            details=details,
-            key_prefix=actor.api_key.prefix if actor is not None and actor.api_key is not None else "",
-            address=_address.get()[:100],
-        )
-    )
+    event = {
+        "owner_id": about,
+        "actor_id": actor.id if actor is not None else None,
+        "action": action,
+        "subject": subject[:_MAX_SUBJECT],
+        "details": details,
+        "key_prefix": actor.api_key.prefix if actor is not None and actor.api_key is not None else "",
+        "address": _address.get()[:100],
+    }
+    session.connection().execute(_ADD, event)
 
 
 def events_of(session: Session, owner_id: str, *, limit: int, offset: int = 0) -> tuple[Sequence[AuditEvent], int]:

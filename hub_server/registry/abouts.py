@@ -8,7 +8,8 @@ from packaging.requirements import Requirement
 from sqlalchemy import bindparam, delete
 from sqlalchemy.orm import Session
 
-from hub_server.registry.tables import ReleaseAbout, table_of
+from hub_server.database import table_of
+from hub_server.registry.tables import ReleaseAbout
 from hub_server.registry.wheels import WheelFacts
 
 _MAX_README = 500_000

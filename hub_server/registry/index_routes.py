@@ -10,11 +10,11 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, bindparam, func, select
 from sqlalchemy.orm import Session, contains_eager
 
 from hub_server.access import Visitor
-from hub_server.accounts.tables import Owner
+from hub_server.accounts.tables import Owner, User
 from hub_server.errors import NotFound, Refusal
 from hub_server.registry.downloads import begins_download
 from hub_server.registry.index import IndexFile, IndexStatus, negotiate, render_project, render_projects
@@ -45,6 +45,29 @@ class _NotAcceptable(Refusal):
     status = 406
 
 
+def _project_for(user: User | None) -> Select[str, str, int, str, str]:
+    """Return the question for a project of an owner that `user` may see."""
+    return (
+        select(*_PROJECT)
+        .join(Environment.owner)
+        .where(
+            visible_to(user),
+            Owner.slug == bindparam("owner"),
+            Environment.normalized_name == bindparam("name"),
+            Environment.latest_release_id.is_not(None),
+        )
+    )
+
+
+# What nobody in particular asks is asked all the time; making the question would cost more than answering it.
+_PROJECT_FOR_NOBODY = _project_for(None)
+_SERIAL_OF_OWNER = (
+    select(func.sum(Environment.index_serial), func.min(Owner.id))
+    .join(Environment.owner)
+    .where(Owner.slug == bindparam("owner"))
+)
+
+
 @dataclass(frozen=True)
 class _Form:
     """How the client wants its page."""
@@ -58,9 +81,8 @@ def index_projects(owner: str, user: Visitor, request: Request, services: HubSer
     """List the projects of an owner."""
     listed = (visible_to(user), Owner.slug == owner.lower(), Environment.latest_release_id.is_not(None))
     # A deleted environment keeps its row and its serial, so that the sum only ever grows.
-    serials = select(func.sum(Environment.index_serial), func.min(Owner.id)).join(Environment.owner)
     with services.database.read() as session:
-        serial, owner_id = session.execute(serials.where(Owner.slug == owner.lower())).one()
+        serial, owner_id = session.connection().execute(_SERIAL_OF_OWNER, {"owner": owner.lower()}).one()
         names = select(Environment.normalized_name).join(Environment.owner).where(*listed)
         # What somebody in particular may see can change without a change of any environment, so it is not kept.
         key = ("projects", owner_id) if user is None else None
@@ -73,16 +95,9 @@ def index_project(owner: str, project: str, user: Visitor, request: Request, ser
     name = str(canonicalize_name(project))
     if name != project:
         return RedirectResponse(f"../{name}/", status_code=301)
-    wanted = select(*_PROJECT).join(Environment.owner)
+    wanted = _PROJECT_FOR_NOBODY if user is None else _project_for(user)
     with services.database.read() as session:
-        found = session.execute(
-            wanted.where(
-                visible_to(user),
-                Owner.slug == owner.lower(),
-                Environment.normalized_name == name,
-                Environment.latest_release_id.is_not(None),
-            )
-        ).first()
+        found = session.connection().execute(wanted, {"owner": owner.lower(), "name": name}).first()
         if found is None:
             raise NotFound(f"project {name} not found in the index of {owner}")
         return _project_page(request, services, session, found, "../../files")

@@ -17,14 +17,14 @@ from sqlalchemy.orm import Session
 
 from hub_server.accounts import audit
 from hub_server.accounts.tables import Owner, User
-from hub_server.database import now
+from hub_server.database import now, table_of
 from hub_server.errors import Conflict, Malformed
 from hub_server.ids import new_id
 from hub_server.registry.abouts import keep_about
 from hub_server.registry.publishing import announce_wheel, check_announced, publish
 from hub_server.registry.service import Offered, offer_as_latest, resolve
 from hub_server.registry.status import check_takes_versions
-from hub_server.registry.tables import Environment, Release, ReleaseFile, table_of
+from hub_server.registry.tables import Environment, Release, ReleaseFile
 from hub_server.registry.wheels import WheelFacts, version_key
 from prime_cli.hub.models import PackageMetadata, ResolveRequest, WheelRequest
 

@@ -16,10 +16,10 @@ from sqlalchemy.orm import Session, selectinload
 from hub_server.accounts import audit
 from hub_server.accounts.tables import Owner, User
 from hub_server.accounts.teams import belongs_to, has_role, owner_to_act_for
-from hub_server.database import now
+from hub_server.database import now, table_of
 from hub_server.errors import Forbidden, Malformed, NotFound
 from hub_server.registry.index_names import claim_name, note_change
-from hub_server.registry.tables import Environment, EnvironmentTag, Release, Star, table_of
+from hub_server.registry.tables import Environment, EnvironmentTag, Release, Star
 from hub_server.secrets.service import forget_environment
 from prime_cli.hub.models import ResolveRequest, Role, Visibility
 

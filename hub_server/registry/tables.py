@@ -14,7 +14,6 @@ from sqlalchemy import (
     Index,
     Integer,
     String,
-    Table,
     Text,
     UniqueConstraint,
     text,
@@ -172,10 +171,3 @@ class ReleaseFile(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
 
     release: Mapped[Release] = relationship(back_populates="files")
-
-
-def table_of(mapped: type[Base]) -> Table:
-    """Return the table behind a class, for statements that are made once and run often."""
-    table = mapped.__table__
-    assert isinstance(table, Table)
-    return table
