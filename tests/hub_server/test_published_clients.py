@@ -77,6 +77,7 @@ def test_login_waits_for_the_page_and_keeps_the_key(client: PublishedClient, new
     assert json.loads(client.prints("teams", "list", "--output", "json"))["total_count"] == 0
 
 
+@pytest.mark.slow
 def test_a_key_and_the_urls_are_taken_from_its_own_configuration(client: PublishedClient, new_user: NewUser) -> None:
     slug, key = new_user()
     client.prints("config", "set-api-key", key)
@@ -170,6 +171,7 @@ def test_private_environments_are_installed(client: PublishedClient, owner: str)
     assert client.loads(name) == f"{name} 0.1.0"
 
 
+@pytest.mark.slow
 def test_what_an_environment_needs_from_an_address_is_installed_with_it(client: PublishedClient, owner: str) -> None:
     """uv takes a requirement with an address only as an argument, so the hub tells clients of it."""
     suffix = client.generation.replace(".", "-")
@@ -231,3 +233,76 @@ def test_evaluations_are_pushed_listed_and_read(client: PublishedClient, owner: 
     again = client.prints("eval", "push", results, "--eval", found[1])
     assert found[1] in again
     assert json.loads(client.prints("eval", "get", found[1]))["total_samples"] == 4
+
+
+def test_the_source_of_a_version_is_looked_into(client: PublishedClient, owner: str) -> None:
+    push(client, owner, "seen")
+    whole = json.loads(client.prints("env", "inspect", f"{owner}/seen", "--output", "json"))
+    assert (whole["kind"], sorted(entry["name"] for entry in whole["entries"])) == (
+        "directory",
+        ["pyproject.toml", "seen.py"],
+    )
+    assert "seen.py" in client.prints("env", "inspect", f"{owner}/seen@0.1.0")
+    assert "def load_environment" in client.prints("env", "inspect", f"{owner}/seen", "seen.py")
+
+
+def test_an_environment_is_forked(client: PublishedClient, owner: str, new_user: NewUser) -> None:
+    push(client, owner, "source", visibility="PUBLIC")
+    forker, client.key = new_user()
+    told = json.loads(client.prints("fork", f"{owner}/source", "--output", "json"))
+    assert told["environment_id"]
+    assert "about source" in client.prints("env", "info", f"{forker}/{told['name']}")
+
+
+def test_secrets_are_kept_changed_and_linked(client: PublishedClient, owner: str) -> None:
+    push(client, owner, "guarded")
+    environment = f"{owner}/guarded"
+    made = json.loads(client.prints("secret", "create", "-n", "WIDE", "-v", "one", "--output", "json"))
+    client.prints("secret", "update", made["id"], "-v", "two", "-d", "for all")
+    (row,) = json.loads(client.prints("secret", "list", "--output", "json"))["secrets"]
+    assert (row["id"], row["name"], row["description"]) == (made["id"], "WIDE", "for all")
+    assert "WIDE" in client.prints("secret", "get", made["id"])
+    client.prints("env", "secret", "create", environment, "-n", "NARROW", "-v", "three")
+    client.prints("env", "secret", "link", made["id"], environment)
+    rows = json.loads(client.prints("env", "secret", "list", environment, "--output", "json"))["secrets"]
+    assert sorted(row["name"] for row in rows) == ["NARROW", "WIDE"]
+    (narrow,) = [row["id"] for row in rows if row["name"] == "NARROW"]
+    client.prints("env", "secret", "update", environment, "--id", narrow, "-v", "four")
+    client.prints("env", "secret", "unlink", made["id"], environment, "--yes")
+    client.prints("env", "secret", "delete", environment, "--id", narrow, "--yes")
+    client.prints("secret", "delete", made["id"], "--yes")
+    assert json.loads(client.prints("env", "secret", "list", environment, "--output", "json"))["secrets"] == []
+    assert json.loads(client.prints("secret", "list", "--output", "json"))["secrets"] == []
+
+
+@pytest.mark.slow
+def test_variables_are_kept_and_changed(client: PublishedClient, owner: str) -> None:
+    push(client, owner, "tuned")
+    environment = f"{owner}/tuned"
+    client.prints("env", "var", "create", environment, "-n", "LEVEL", "-v", "easy")
+    (row,) = json.loads(client.prints("env", "var", "list", environment, "--output", "json"))["variables"]
+    assert (row["name"], row["value"]) == ("LEVEL", "easy")
+    client.prints("env", "var", "update", row["id"], environment, "-v", "hard")
+    (row,) = json.loads(client.prints("env", "var", "list", environment, "--output", "json"))["variables"]
+    assert row["value"] == "hard"
+    client.prints("env", "var", "delete", row["id"], environment, "--yes")
+    assert json.loads(client.prints("env", "var", "list", environment, "--output", "json"))["variables"] == []
+
+
+@pytest.mark.slow
+def test_a_team_is_switched_to_and_published_and_evaluated_for(client: PublishedClient, owner: str) -> None:
+    team = f"team-of-{owner}"
+    with client.hub.client(client.key) as api:
+        answer(api.post("/teams", json={"slug": team, "name": "The team"}))
+    (row,) = json.loads(client.prints("teams", "list", "--output", "json"))["teams"]
+    assert (row["slug"], row["name"]) == (team, "The team")
+    client.prints("switch", team)
+    assert "The team" in client.prints("whoami")
+    members = json.loads(client.prints("teams", "members", "--output", "json"))["members"]
+    assert [member["userName"] for member in members] == [owner]
+    client.write_environment("ours")
+    assert f"{team}/ours" in client.prints("env", "push", "ours", online=True)
+    results = str(write_results(client.workspace / "outputs" / "evals" / "ours--tiny" / "0123abcd", 2))
+    client.prints("eval", "push", results, "--env", f"{team}/ours")
+    (listed,) = json.loads(client.prints("eval", "list", "--output", "json"))["evaluations"]
+    assert (listed["environment_names"], listed["owner"]["name"]) == ([f"{team}/ours"], team)
