@@ -129,6 +129,11 @@ RIGHTS: dict[str, Right] = {
     "announce_version": Right.WRITER,
     "finalize_version": Right.WRITER,
     "upload": Right.TOKEN,
+    # checks
+    "list_actions": Right.READER,
+    "action_logs": Right.READER,
+    "retry_action": Right.WRITER,
+    "badge": Right.READER,
     # evaluations
     "begin_evaluation": Right.USER,
     "list_evaluations": Right.VISITOR,
@@ -176,6 +181,7 @@ AREA_OF_TAG = {
     "operation": "account",
     "accounts": "account",
     "registry": "environments",
+    "checks": "environments",
     "index": "environments",
     "evaluations": "evaluations",
     "traces": "evaluations",

@@ -21,6 +21,8 @@ import uvicorn
 from hub_server.accounts.service import ensure_administrator
 from hub_server.app import create_app
 from hub_server.blobs import BlobStore
+from hub_server.checks.options import RunnerOptions
+from hub_server.checks.runner import runner_beside
 from hub_server.database import open_database
 from hub_server.errors import NotServing
 from hub_server.operation import logs
@@ -63,6 +65,7 @@ def serve(
     log_level: LogLevel = LogLevel.INFO,
     rate_limits: bool = True,
     ready_file: Path | None = None,
+    checks: RunnerOptions | None = None,
     on_ready: Callable[[Serving], None],
 ) -> None:
     """Serve until SIGTERM, which ends it normally, or SIGINT, which ends it with KeyboardInterrupt.
@@ -112,6 +115,8 @@ def serve(
             )
             on_ready(serving)
 
+        if checks is not None:
+            stack.enter_context(runner_beside(settings, checks, log_format, log_level))
         config = uvicorn.Config(
             create_app(services),
             log_config=None,

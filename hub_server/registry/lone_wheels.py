@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from hub_server.accounts import audit
 from hub_server.accounts.tables import Owner, User
+from hub_server.checks.service import queue_first_check
 from hub_server.database import now, table_of
 from hub_server.errors import Conflict, Malformed
 from hub_server.ids import new_id
@@ -156,4 +157,5 @@ def _insert(session: Session, wheel: CheckedWheel, release: dict[str, Any]) -> N
         raise Conflict(
             f"version {release['semantic_version']}: another push with another content hash already exists"
         ) from None
+    queue_first_check(session, release_id)
     offer_as_latest(session, release["environment_id"], Offered(release_id, release["version_key"], release["details"]))

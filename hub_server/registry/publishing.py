@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from hub_server.accounts import audit
 from hub_server.accounts.tables import User
+from hub_server.checks.service import queue_first_check
 from hub_server.database import now
 from hub_server.errors import Conflict, Malformed, NotFound, TooLarge
 from hub_server.registry.abouts import keep_about
@@ -194,6 +195,7 @@ def publish(session: Session, user: User, release: Release) -> None:
         raise Conflict(
             f"version {release.semantic_version} of {name}: another push with another content hash already exists"
         ) from None
+    queue_first_check(session, release.id)
     offer_as_latest(session, environment.id, Offered(release.id, release.version_key, release.details))
     whole_name = f"{environment.owner.slug}/{environment.name} {release.semantic_version}"
     audit.record(session, user, "version.publish", whole_name, owner_id=environment.owner_id)

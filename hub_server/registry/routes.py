@@ -11,6 +11,8 @@ from sqlalchemy.orm import Session
 from hub_server.access import Caller, PathEnvironment, Visitor
 from hub_server.accounts import audit
 from hub_server.accounts.tables import User
+from hub_server.checks.answers import action_status, check_facts, check_summary
+from hub_server.checks.service import latest_checks
 from hub_server.errors import NotFound
 from hub_server.registry import answers, forks, inspect, service
 from hub_server.registry.downloads import begins_download
@@ -51,6 +53,7 @@ def environment_status(environment: PathEnvironment, services: HubServices) -> d
     """Say what an environment's newest version is."""
     with services.database.read() as session:
         latest = service.latest_releases(session, [environment]).get(environment.id)
+        check = latest_checks(session, [latest.id]).get(latest.id) if latest else None
     return {
         "data": {
             "id": environment.id,
@@ -59,7 +62,8 @@ def environment_status(environment: PathEnvironment, services: HubServices) -> d
             "description": environment.description,
             "visibility": environment.visibility,
             "latest_version": answers.release_summary(latest) if latest else None,
-            "action": None,
+            "action": {"status": action_status(check), "job_id": check.id} if check else None,
+            "check": check_facts(check),
         }
     }
 
@@ -68,7 +72,12 @@ def environment_status(environment: PathEnvironment, services: HubServices) -> d
 def list_versions(environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
     """List the published versions, newest first."""
     with services.database.read() as session:
-        return {"data": {"versions": [answers.version_row(row) for row in service.releases_of(session, environment)]}}
+        releases = service.releases_of(session, environment)
+        checks = latest_checks(session, [release.id for release in releases])
+        rows = [
+            {**answers.version_row(release), "check": check_summary(checks.get(release.id))} for release in releases
+        ]
+    return {"data": {"versions": rows}}
 
 
 @router.get("/{owner}/{name}/@{version}")
@@ -82,7 +91,8 @@ def version_details(
         details = answers.release_details(services, environment, release, latest, user, public_url(request))
         details["metadata"].update(forks.lineage(session, environment, user))
         details.update(answers.standing(session, environment, release, user))
-    return {"data": details}
+        check = latest_checks(session, [release.id]).get(release.id)
+    return {"data": {**details, "check": check_facts(check)}}
 
 
 @router.get("/{owner}/{name}/@{version}/package")

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from hub_server.access import PathEnvironment, Visitor
 from hub_server.accounts.tables import User
+from hub_server.checks.service import latest_checks
 from hub_server.evaluations.service import Listing as EvaluationListing
 from hub_server.evaluations.service import list_evaluations
 from hub_server.evaluations.tables import Evaluation
@@ -25,6 +26,7 @@ from hub_server.web.package_facts import facts_of
 from hub_server.web.plots import reward_plot
 from hub_server.web.readme import render_readme
 from hub_server.web.rendering import PAGES, page
+from hub_server.web.shown_checks import shown_check
 
 router = APIRouter(include_in_schema=False)
 
@@ -79,7 +81,7 @@ def environment_page(environment: PathEnvironment, user: Visitor, request: Reque
         return page(
             request,
             "environment.html",
-            **_about_version(services, request, environment, latest),
+            **_about_version(session, services, request, environment, latest),
             releases=releases[:_VERSIONS_SHOWN],
             total_versions=len(releases),
             evaluations=evaluations[:_EVALUATIONS_SHOWN],
@@ -113,7 +115,7 @@ def version_page(version: str, environment: PathEnvironment, request: Request, s
     with services.database.read() as session:
         environment = session.get_one(Environment, environment.id)
         release = service.find_release(session, environment, version)
-        return page(request, "version.html", **_about_version(services, request, environment, release))
+        return page(request, "version.html", **_about_version(session, services, request, environment, release))
 
 
 @router.get("/dashboard/environments/{owner}/{name}/evaluations")
@@ -150,14 +152,16 @@ def _evaluations(
 
 
 def _about_version(
-    services: Services, request: Request, environment: Environment, release: Release | None
+    session: Session, services: Services, request: Request, environment: Environment, release: Release | None
 ) -> dict[str, Any]:
     """Return what both the page of an environment and that of a version show of one version."""
     facts = facts_of(services.blobs, release)
     files_path = f"{environment_path(environment)}/versions/{release.semantic_version}/files" if release else None
+    check = latest_checks(session, [release.id]).get(release.id) if release is not None else None
     return {
         "environment": environment,
         "release": release,
+        "check": shown_check(check),
         "facts": facts,
         "files_path": files_path,
         "readme": render_readme(facts.readme, facts.readme_type, files_path) if facts.readme.strip() else None,

@@ -35,6 +35,20 @@ def serve(
     data_dir: DataDir = None,
     database_url: DatabaseUrl = "",
     rate_limits: Annotated[bool, typer.Option(help="Refuse who uploads or logs in far too often.")] = True,
+    checks: Annotated[
+        int, typer.Option(metavar="N", min=0, max=64, help="Check N published versions at once; 0 checks none.")
+    ] = 1,
+    checks_network: Annotated[
+        bool, typer.Option("--checks-network", help="Let environments use the network while they are checked.")
+    ] = False,
+    checks_unconfined: Annotated[
+        bool, typer.Option("--checks-unconfined", help="Check without isolation: for hubs whose users you trust.")
+    ] = False,
+    checks_timeout: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=1, help="How long loading and one rollout may take, after installing."),
+    ] = 180,
+    checks_memory: Annotated[int, typer.Option(metavar="MIB", min=64, help="Memory of one check.")] = 4096,
     ready_file: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Write {url, pid, admin_key_path} here once it answers.")
     ] = None,
@@ -63,6 +77,7 @@ def serve(
     from functools import partial
 
     server = _server()
+    from hub_server.checks.options import RunnerOptions
     from hub_server.operation.logs import LogFormat, LogLevel
 
     server.serve(
@@ -76,6 +91,13 @@ def serve(
         log_level=LogLevel(log_level),
         rate_limits=rate_limits,
         ready_file=ready_file,
+        checks=RunnerOptions(
+            checks,
+            isolated=not checks_unconfined,
+            network=checks_network,
+            time_s=checks_timeout,
+            memory_mib=checks_memory,
+        ),
         on_ready=partial(_say_ready, with_notes=log_format == "text"),
     )
 

@@ -140,6 +140,12 @@ class ForkRequest(Wire):
     team_id: str | None = Field(default=None, max_length=100)
 
 
+class CheckRetry(Wire):
+    """Asks for another check of a version: that of an earlier check, else the newest."""
+
+    action_id: str | None = Field(default=None, max_length=100)
+
+
 class ProjectStatus(StrEnum):
     """The marks of PEP 792: what installers should know of a whole environment."""
 

@@ -74,7 +74,7 @@ def walk(hub: RunningHub) -> Walk:
         "owner": "the-team", "name": "locked", "version": "9.9.9", "environment_id": push.environment_id,
         "wheel_id": "none", "version_id": "none", "token": "none", "project": "locked", "filename": push.filename,
         "sha256": details["wheel_sha256"], "evaluation_id": evaluation, "team_id": team, "user_slug": "not-in-it",
-        "key_id": "none", "secret_id": secret,
+        "key_id": "none", "secret_id": secret, "action_id": "none",
     }  # fmt: skip
     return Walk(parts, keys)
 
