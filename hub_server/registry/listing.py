@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Select, Subquery, func, or_, select
+from packaging.utils import canonicalize_name
+from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session, selectinload
 
 from hub_server.accounts.tables import Owner, User
@@ -23,6 +24,7 @@ _SORT_COLUMNS: dict[SortKey, InstrumentedAttribute[Any]] = {
     "downloads": Environment.downloads,
 }
 _VALUES_COUNTED = 50
+_WHOLE_NAME_POINTS = 50
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,22 @@ def list_environments(session: Session, user: User | None, listing: Listing) -> 
 
     Without `mine_only`, environments without a published version are left out.
     """
-    matching = _matching(select(Environment.id), user, listing.filters)
-    total = session.scalar(select(func.count()).select_from(matching.subquery())) or 0
     key = _SORT_COLUMNS[listing.sort_by or "created_at"]
-    order = key.asc() if listing.sort_order == "asc" else key.desc()
-    page = _matching(select(Environment), user, listing.filters).order_by(order, Environment.id)
-    page = page.limit(listing.limit).offset(listing.offset).options(selectinload(Environment.tags))
-    return list(session.scalars(page)), total
+    order = [key.asc() if listing.sort_order == "asc" else key.desc(), Environment.id]
+    if listing.sort_by is None and listing.filters.search:
+        order.insert(0, _fit(listing.filters.search).desc())
+    # The ids alone are sorted and counted, in one pass; whole rows are read for one page only.
+    counted: Any = select(Environment.id, func.count().over())
+    page = _matching(counted, user, listing.filters).order_by(*order).limit(listing.limit).offset(listing.offset)
+    rows = session.execute(page).all()
+    if not rows:
+        matching = _matching(select(Environment.id), user, listing.filters)
+        return [], session.scalar(select(func.count()).select_from(matching.subquery())) or 0
+    whole = (
+        select(Environment).where(Environment.id.in_([row[0] for row in rows])).options(selectinload(Environment.tags))
+    )
+    found = {environment.id: environment for environment in session.scalars(whole)}
+    return [found[row[0]] for row in rows], int(rows[0][1])
 
 
 def count_facets(session: Session, user: User | None, filters: Filters) -> dict[str, list[dict[str, object]]]:
@@ -114,6 +125,29 @@ def _matching(rows: Select[Any], user: User | None, filters: Filters) -> Select[
 
 
 def _mentions(word: str) -> ColumnElement[bool]:
+    return or_(*(place for place, _ in _places(word)))
+
+
+def _fit(search: str) -> ColumnElement[int]:
+    """Return how well an environment fits the words of a search: a word counts most where it is the whole name."""
+    points: ColumnElement[int] = literal(0)
+    for word in search.lower().split():
+        whole_name = (Environment.normalized_name == str(canonicalize_name(word)), _WHOLE_NAME_POINTS)
+        points = points + case(whole_name, *_places(word), else_=0)
+    return points
+
+
+def _places(word: str) -> list[tuple[ColumnElement[bool], int]]:
+    """Return where a word can stand, the most telling place first, with its points."""
     escaped = word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    columns = (func.lower(Environment.name), func.lower(Environment.description), Owner.slug)
-    return or_(*(column.like(f"%{escaped}%", escape="\\") for column in columns))
+
+    def holds(text: Any) -> ColumnElement[bool]:
+        return func.lower(text).like(f"%{escaped}%", escape="\\")
+
+    tagged = select(EnvironmentTag.environment_id).where(func.lower(EnvironmentTag.tag) == word)
+    return [
+        (holds(Environment.name), 20),
+        (Environment.id.in_(tagged), 10),
+        (Owner.slug.like(f"%{escaped}%", escape="\\"), 5),
+        (holds(Environment.description), 3),
+    ]

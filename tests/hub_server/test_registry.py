@@ -129,3 +129,26 @@ def test_a_body_that_is_too_large_is_refused_however_it_is_sent(hub: RunningHub)
             response = client.post("/auth_challenge/generate", content=content)
             assert response.status_code == 413
             assert "bytes" in response.json()["detail"]
+
+
+def test_a_search_offers_the_best_fit_first_unless_an_order_is_asked_for(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    described = {"description": "sudoku for beginners", "tags": []}
+    with hub.client(key) as client, hub.client() as nobody:
+        for name, metadata in (
+            ("sudoku", {"tags": []}),
+            ("tagged", {"tags": ["Sudoku"]}),
+            ("told", described),
+            ("sudoku-hard", {"tags": []}),
+            ("other", {"tags": []}),
+        ):
+            assert Push(client, name, "0.1.0", metadata=metadata).run().is_success
+
+        def names(**params: object) -> list[str]:
+            found = answer(nobody.get("/environmentshub/", params={"owner": slug, **params}))
+            return [row["name"] for row in found["data"]]
+
+        assert names(search="SUDOKU") == ["sudoku", "sudoku-hard", "tagged", "told"]
+        assert names(search="sudoku beginners") == ["told"]
+        assert names(search="sudoku", sort_by="created_at") == ["sudoku-hard", "told", "tagged", "sudoku"]
+        assert names(search="su%oku") == []
