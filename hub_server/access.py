@@ -51,7 +51,7 @@ class Right(StrEnum):
     OWNER = "the owner of the environment in the path, or an owner of the team that owns it"
     EVALUATION_READER = "whoever may see the evaluation in the path; for others it does not exist"
     EVALUATION_OWNER = "whoever owns the evaluation in the path, or a member of the team that owns it"
-    SECRET_KEEPER = "whose secret the path names; for others it does not exist"  # noqa: S105  words, not a secret
+    SECRET_KEEPER = "whose secret the path names, or a member of that team; for others it does not exist"  # noqa: S105  words, not a secret
     TEAM_READER = "whoever is in the team in the path; for others it does not exist"
     TEAM_OWNER = "an owner of the team in the path"
     UPLOADER = "the owner in the path or a member of that team, by an API key, which may be the password"
@@ -148,16 +148,16 @@ RIGHTS: dict[str, Right] = {
     "secret_details": Right.SECRET_KEEPER,
     "change_secret": Right.SECRET_KEEPER,
     "delete_secret": Right.SECRET_KEEPER,
-    "list_environment_secrets": Right.OWNER,
-    "add_environment_secret": Right.OWNER,
-    "change_environment_secret": Right.OWNER,
-    "delete_environment_secret": Right.OWNER,
-    "link_secret": Right.OWNER,
-    "unlink_secret": Right.OWNER,
-    "list_variables": Right.OWNER,
-    "add_variable": Right.OWNER,
-    "change_variable": Right.OWNER,
-    "delete_variable": Right.OWNER,
+    "list_environment_secrets": Right.WRITER,
+    "add_environment_secret": Right.WRITER,
+    "change_environment_secret": Right.WRITER,
+    "delete_environment_secret": Right.WRITER,
+    "link_secret": Right.WRITER,
+    "unlink_secret": Right.WRITER,
+    "list_variables": Right.WRITER,
+    "add_variable": Right.WRITER,
+    "change_variable": Right.WRITER,
+    "delete_variable": Right.WRITER,
     # the index for pip and uv
     "index_projects": Right.INDEX,
     "index_project": Right.INDEX,

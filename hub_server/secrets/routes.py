@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from sqlalchemy.orm import Session
 
 from hub_server.access import Caller, PathEnvironment, PathSecret
+from hub_server.accounts import audit
+from hub_server.accounts.tables import User
+from hub_server.registry.tables import Environment
 from hub_server.secrets import answers, service
 from hub_server.services import HubServices
 from prime_cli.hub.models import GlobalSecretChange, NewGlobalSecret, NewSecret, NewVariable, SecretChange
@@ -29,7 +33,9 @@ def add_secret(body: NewGlobalSecret, user: Caller, services: HubServices, team_
     """Add a secret of the caller, or of a team."""
     with services.database.write() as session:
         owner_id = service.owner_of_new(session, user, body.team_id or team_id)
-        return {"data": answers.secret_facts(service.add_global(session, services.vault, owner_id, body))}
+        added = service.add_global(session, services.vault, owner_id, body)
+        audit.record(session, user, "secret.add", added.name, owner_id=owner_id)
+        return {"data": answers.secret_facts(added)}
 
 
 @router.get("/secrets/{secret_id}")
@@ -39,17 +45,20 @@ def secret_details(secret: PathSecret) -> dict[str, Any]:
 
 
 @router.patch("/secrets/{secret_id}")
-def change_secret(body: GlobalSecretChange, secret: PathSecret, services: HubServices) -> dict[str, Any]:
+def change_secret(body: GlobalSecretChange, secret: PathSecret, user: Caller, services: HubServices) -> dict[str, Any]:
     """Change name, value or description of a secret."""
     with services.database.write() as session:
-        return {"data": answers.secret_facts(service.change_secret(session, services.vault, secret, body))}
+        changed = service.change_secret(session, services.vault, secret, body)
+        audit.record(session, user, "secret.change", changed.name, owner_id=changed.owner_id)
+        return {"data": answers.secret_facts(changed)}
 
 
 @router.delete("/secrets/{secret_id}")
-def delete_secret(secret: PathSecret, services: HubServices) -> dict[str, Any]:
+def delete_secret(secret: PathSecret, user: Caller, services: HubServices) -> dict[str, Any]:
     """Delete a secret; environments that it was linked to lose it."""
     with services.database.write() as session:
         service.remove_global(session, secret.id)
+        audit.record(session, user, "secret.delete", secret.name, owner_id=secret.owner_id)
     return _DONE
 
 
@@ -62,28 +71,37 @@ def list_environment_secrets(environment: PathEnvironment, services: HubServices
 
 
 @router.post("/environmentshub/{environment_id}/secrets")
-def add_environment_secret(body: NewSecret, environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
+def add_environment_secret(
+    body: NewSecret, environment: PathEnvironment, user: Caller, services: HubServices
+) -> dict[str, Any]:
     """Add a secret of the environment's own."""
     with services.database.write() as session:
         added = service.add_to_environment(session, services.vault, environment, body)
+        _note(session, user, "secret.add", added.name, environment)
         return {"data": answers.environment_secret_facts(added)}
 
 
 @router.patch("/environmentshub/{environment_id}/secrets/{secret_id}")
 def change_environment_secret(
-    body: SecretChange, environment: PathEnvironment, secret_id: str, services: HubServices
+    body: SecretChange, environment: PathEnvironment, user: Caller, secret_id: str, services: HubServices
 ) -> dict[str, Any]:
     """Change name, value or description of a secret of the environment's own."""
     with services.database.write() as session:
         secret = service.get_of_environment(session, environment, secret_id)
-        return {"data": answers.environment_secret_facts(service.change_secret(session, services.vault, secret, body))}
+        changed = service.change_secret(session, services.vault, secret, body)
+        _note(session, user, "secret.change", changed.name, environment)
+        return {"data": answers.environment_secret_facts(changed)}
 
 
 @router.delete("/environmentshub/{environment_id}/secrets/{secret_id}")
-def delete_environment_secret(environment: PathEnvironment, secret_id: str, services: HubServices) -> dict[str, Any]:
+def delete_environment_secret(
+    environment: PathEnvironment, user: Caller, secret_id: str, services: HubServices
+) -> dict[str, Any]:
     """Delete a secret of the environment's own."""
     with services.database.write() as session:
-        session.delete(service.get_of_environment(session, environment, secret_id))
+        doomed = service.get_of_environment(session, environment, secret_id)
+        session.delete(doomed)
+        _note(session, user, "secret.delete", doomed.name, environment)
     return _DONE
 
 
@@ -92,14 +110,17 @@ def link_secret(environment: PathEnvironment, user: Caller, global_id: str, serv
     """Link a secret of the environment's owner to it."""
     with services.database.write() as session:
         secret = service.get_global(session, user, global_id)
-        return {"data": answers.link_facts(service.link(session, environment, secret), secret)}
+        linked = service.link(session, environment, secret)
+        _note(session, user, "secret.link", secret.name, environment)
+        return {"data": answers.link_facts(linked, secret)}
 
 
 @router.delete("/environmentshub/{environment_id}/secrets/link/{global_id}")
-def unlink_secret(environment: PathEnvironment, global_id: str, services: HubServices) -> dict[str, Any]:
+def unlink_secret(environment: PathEnvironment, user: Caller, global_id: str, services: HubServices) -> dict[str, Any]:
     """Take a linked secret from an environment; the secret itself stays."""
     with services.database.write() as session:
         service.unlink(session, environment, global_id)
+        _note(session, user, "secret.unlink", global_id, environment)
     return _DONE
 
 
@@ -112,27 +133,41 @@ def list_variables(environment: PathEnvironment, services: HubServices) -> dict[
 
 
 @router.post("/environmentshub/{environment_id}/variables")
-def add_variable(body: NewVariable, environment: PathEnvironment, services: HubServices) -> dict[str, Any]:
+def add_variable(
+    body: NewVariable, environment: PathEnvironment, user: Caller, services: HubServices
+) -> dict[str, Any]:
     """Add a variable to an environment."""
     with services.database.write() as session:
         added = service.add_variable(session, services.vault, environment, body)
+        _note(session, user, "variable.add", added.name, environment)
         return {"data": answers.variable_facts(added, services.vault)}
 
 
 @router.patch("/environmentshub/{environment_id}/variables/{variable_id}")
 def change_variable(
-    body: SecretChange, environment: PathEnvironment, variable_id: str, services: HubServices
+    body: SecretChange, environment: PathEnvironment, user: Caller, variable_id: str, services: HubServices
 ) -> dict[str, Any]:
     """Change name, value or description of a variable."""
     with services.database.write() as session:
         variable = service.get_variable(session, environment, variable_id)
         changed = service.change_variable(session, services.vault, variable, body)
+        _note(session, user, "variable.change", changed.name, environment)
         return {"data": answers.variable_facts(changed, services.vault)}
 
 
 @router.delete("/environmentshub/{environment_id}/variables/{variable_id}")
-def delete_variable(environment: PathEnvironment, variable_id: str, services: HubServices) -> dict[str, Any]:
+def delete_variable(
+    environment: PathEnvironment, user: Caller, variable_id: str, services: HubServices
+) -> dict[str, Any]:
     """Delete a variable."""
     with services.database.write() as session:
-        session.delete(service.get_variable(session, environment, variable_id))
+        doomed = service.get_variable(session, environment, variable_id)
+        session.delete(doomed)
+        _note(session, user, "variable.delete", doomed.name, environment)
     return _DONE
+
+
+def _note(session: Session, user: User, action: str, name: str, environment: Environment) -> None:
+    """Note a change in the audit log of the environment's owner."""
+    where = f"{environment.owner.slug}/{environment.name}"
+    audit.record(session, user, action, name, owner_id=environment.owner_id, environment=where)

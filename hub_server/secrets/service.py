@@ -11,13 +11,14 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from hub_server.accounts.tables import User
+from hub_server.accounts.teams import has_role, owner_to_act_for
 from hub_server.database import now
 from hub_server.errors import Conflict, Malformed, NotFound, Unavailable
 from hub_server.ids import new_id
 from hub_server.registry.tables import Environment
 from hub_server.secrets.tables import Secret, SecretLink, SecretsKey, Variable
 from hub_server.secrets.vault import Vault, WrongKey
-from prime_cli.hub.models import NewGlobalSecret, NewSecret, NewVariable, SecretChange
+from prime_cli.hub.models import NewGlobalSecret, NewSecret, NewVariable, Role, SecretChange
 
 MAX_IN_ONE_PLACE = 500
 
@@ -25,14 +26,13 @@ Row = TypeVar("Row", Secret, Variable)
 
 
 def owner_of_new(session: Session, user: User, team_id: str | None) -> str:
-    """Return whose secrets `user` works with: their own, or those of the team.
+    """Return whose secrets `user` works with: their own, or those of the team that they are a member of.
 
     Raises:
-        NotFound: there is no such team that the user may write for.
+        NotFound: there is no such team.
+        Forbidden: the user is not a member of it.
     """
-    if team_id:
-        raise NotFound(f"team {team_id!r} not found on this hub")
-    return user.id
+    return owner_to_act_for(session, user, team_id=team_id).id
 
 
 def list_global(session: Session, owner_id: str) -> list[Secret]:
@@ -46,8 +46,8 @@ def get_global(session: Session, user: User, secret_id: str) -> Secret:
     Raises:
         NotFound: there is none.
     """
-    found = session.scalar(select(Secret).where(Secret.id == secret_id, Secret.owner_id == user.id))
-    if found is None:
+    found = session.get(Secret, secret_id)
+    if found is None or found.owner_id is None or not has_role(session, user, found.owner_id, Role.MEMBER):
         raise NotFound(f"secret {secret_id} not found on this hub")
     return found
 

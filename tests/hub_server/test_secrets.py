@@ -219,6 +219,31 @@ def test_what_is_not_linked_or_not_the_environments_own_is_not_found(client: htt
     assert client.post(f"{home}/secrets/link/{own}").status_code == 404
 
 
+def test_the_secrets_of_a_team_are_kept_by_its_members(hub: RunningHub, new_user: NewUser) -> None:
+    (owner_slug, owner_key), (member_slug, member_key), (reader_slug, reader_key) = new_user(), new_user(), new_user()
+    with hub.client(owner_key) as owner, hub.client(member_key) as member, hub.client(reader_key) as reader:
+        team = answer(owner.post("/teams", json={"slug": f"{owner_slug}-lab"}))["data"]["teamId"]
+        for slug, role in ((member_slug, "member"), (reader_slug, "reader")):
+            answer(owner.put(f"/teams/{team}/members/{slug}", json={"role": role}))
+        made = answer(member.post("/secrets/", json={"name": "SHARED", "value": VALUE, "teamId": team}))["data"]
+        assert answer(owner.get("/secrets/", params={"teamId": team}))["data"] == [made]
+        assert listed(member, "/secrets/") == []
+        sums = answer(member.post("/environmentshub/resolve", json={"name": "sums", "team_id": team}))["data"]["id"]
+        assert member.post(f"/environmentshub/{sums}/secrets/link/{made['id']}").is_success
+        mine = answer(member.post("/secrets", json={"name": "MINE", "value": VALUE}))["data"]["id"]
+        refused = member.post(f"/environmentshub/{sums}/secrets/link/{mine}")
+        assert refused.status_code == 404
+        assert "only an owner's secrets can be linked to their environments" in refused.json()["detail"]
+        assert reader.get("/secrets", params={"teamId": team}).status_code == 403
+        assert reader.get(f"/secrets/{made['id']}").status_code == 404
+        assert reader.get(f"/environmentshub/{sums}/secrets").status_code == 403
+        assert answer(owner.patch(f"/secrets/{made['id']}", json={"name": "RENAMED"}))["data"]["name"] == "RENAMED"
+        assert [row["name"] for row in listed(owner, f"/environmentshub/{sums}/secrets")] == ["RENAMED"]
+        events = answer(owner.get(f"/teams/{team}/audit"))
+        assert {"secret.add", "secret.link", "secret.change"} <= {event["action"] for event in events["data"]}
+        assert VALUE not in str(events)
+
+
 def test_secrets_of_a_team_that_is_not_there_are_not_found(client: httpx.Client) -> None:
     assert client.get("/secrets", params={"teamId": "cnoteam"}).status_code == 404
     refused = client.post("/secrets", json={"name": "A", "value": VALUE, "teamId": "cnoteam"})
