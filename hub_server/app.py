@@ -37,6 +37,8 @@ from hub_server.registry import (
 from hub_server.registry import routes as registry_routes
 from hub_server.secrets import routes as secret_routes
 from hub_server.services import Services
+from hub_server.traces import routes as trace_routes
+from hub_server.traces.errors import TraceRefusal, envelope, is_about_traces
 from hub_server.web.refusals import answer_page, is_for_a_browser
 from hub_server.web.routes import routers as page_routers
 from prime_cli import __version__
@@ -78,7 +80,7 @@ def all_routers() -> list[APIRouter]:
     # A path is compared with one route after the other, and installers ask the most: the index comes first.
     domains = (
         index_routes, legacy_routes, account_routes, key_routes, team_routes, listing_routes, registry_routes,
-        community_routes, status_routes, upload_routes, check_routes, evaluation_routes, secret_routes,
+        community_routes, status_routes, upload_routes, check_routes, evaluation_routes, secret_routes, trace_routes,
         operation_routes,
     )  # fmt: skip
     routers = [*(domain.router for domain in domains), *page_routers]
@@ -102,7 +104,9 @@ def _refuse(request: Request, error: Exception) -> Response:
     if error.status == 401:
         scheme = "Basic" if request.url.path.startswith("/index/") else "Bearer"
         headers["WWW-Authenticate"] = f'{scheme} realm="prime hub"'
-    return JSONResponse({"detail": error.detail}, status_code=error.status, headers=headers)
+    about_traces = is_about_traces(request.url.path)
+    body = envelope(error) if about_traces else {"detail": error.detail}
+    return JSONResponse(body, status_code=error.status, headers=headers)
 
 
 def _refuse_value(request: Request, _error: Exception) -> Response:
@@ -127,5 +131,8 @@ def _explain(request: Request, error: Exception) -> Response:
     if is_for_a_browser(request):
         names = ", ".join(dict.fromkeys(str(item["loc"][-1]) for item in error.errors()))
         return answer_page(request, 422, f"This is missing or not possible here: {names}.")
+    if is_about_traces(request.url.path):
+        named = "; ".join(f"{item['loc'][-1]}: {item['msg']}" for item in error.errors())
+        return JSONResponse(envelope(TraceRefusal("invalid_filter", named)), status_code=400)
     problems = [{"loc": list(item["loc"]), "msg": item["msg"], "type": item["type"]} for item in error.errors()]
     return JSONResponse({"detail": problems}, status_code=422)

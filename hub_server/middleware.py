@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 UPLOAD_PREFIX = "/api/v1/uploads/"
+TRACES = re.compile(r"/api/v1/traces/?")
 LEGACY_UPLOAD = re.compile(r"/index/[^/]+/legacy/")
 SAMPLES = re.compile(r"/api/v1/evaluations/[^/]+/samples/?")
 MAX_BODY_BYTES = 4 * 1024**2
@@ -60,4 +61,4 @@ class BoundedBody:
 
 
 def _streams_to_disk(path: str) -> bool:
-    return path.startswith(UPLOAD_PREFIX) or LEGACY_UPLOAD.fullmatch(path) is not None
+    return path.startswith(UPLOAD_PREFIX) or any(form.fullmatch(path) for form in (LEGACY_UPLOAD, TRACES))

@@ -8,7 +8,8 @@ import hub_server.accounts.tables
 import hub_server.checks.tables
 import hub_server.evaluations.tables
 import hub_server.registry.tables
-import hub_server.secrets.tables  # noqa: F401  they fill the metadata
+import hub_server.secrets.tables
+import hub_server.traces.tables  # noqa: F401  they fill the metadata
 from hub_server.database import Base
 
 context.configure(

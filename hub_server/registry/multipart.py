@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,6 +34,7 @@ class FormReader:
     file_field: str
     sink: Sink
     max_file_bytes: int
+    on_file: Callable[[str], None] | None = None  # told the content encoding of the file before its first bytes
     fields: dict[str, str] = field(default_factory=dict)
     filename: str | None = None
     is_complete: bool = False
@@ -94,6 +96,8 @@ class FormReader:
             if self.filename is not None:
                 raise Malformed("the form has more than one file; upload one at a time")
             self.filename = options.get(b"filename", b"").decode(errors="replace")
+            if self.on_file is not None:
+                self.on_file(self._headers.get("content-encoding", "").strip().lower())
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         if self._name == self.file_field:
