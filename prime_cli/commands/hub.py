@@ -7,25 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from prime_cli.commands import hub_token
+from prime_cli.commands.hub_options import DatabaseUrl, DataDir, data_dir_of, import_server
 from prime_cli.core.command_groups import new_group
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from hub_server.serve import Serving
 
 app = new_group("Run an Environments Hub of your own.")
 
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Where everything lies; hub under the settings folder.")
-]
-DatabaseUrl = Annotated[
-    str,
-    typer.Option(
-        "--database-url", metavar="URL", envvar="PRIME_HUB_DATABASE_URL", show_envvar=True,
-        help="PostgreSQL (postgresql://...) instead of SQLite in the data folder.",
-    ),
-]  # fmt: skip
+app.add_typer(hub_token.app, name="token")
 
 
 @app.command()
@@ -76,14 +67,14 @@ def serve(
     """
     from functools import partial
 
-    server = _server()
+    server = import_server()
     from hub_server.checks.options import RunnerOptions
     from hub_server.operation.logs import LogFormat, LogLevel
 
     server.serve(
         host=host,
         port=port,
-        data_dir=_data_dir(data_dir),
+        data_dir=data_dir_of(data_dir),
         database_url=database_url or None,
         public_url=public_url,
         trusted_proxies=trusted_proxies,
@@ -111,8 +102,8 @@ def status(data_dir: DataDir = None) -> None:
     from prime_cli.core.output import print_result
     from prime_cli.hub.client import hub_version
 
-    folder = _data_dir(data_dir)
-    facts = _server().read_server_facts(folder)
+    folder = data_dir_of(data_dir)
+    facts = import_server().read_server_facts(folder)
     version = hub_version(str(facts["url"])) if facts else None
     shown: dict[str, Any] = {
         "running": version is not None,
@@ -144,10 +135,10 @@ def collect_garbage(
 
     from prime_cli.core.output import print_result
 
-    _server()
+    import_server()
     from hub_server.garbage import collect_garbage as collect
 
-    done = collect(_data_dir(data_dir), database_url or None, timedelta(hours=grace_hours))
+    done = collect(data_dir_of(data_dir), database_url or None, timedelta(hours=grace_hours))
     print_result(
         asdict(done),
         f"Removed {done.blobs} blobs ({done.bytes_freed} bytes), {done.drafts} drafts and "
@@ -173,10 +164,10 @@ def rotate_secrets_key(
 
     from prime_cli.core.output import print_result
 
-    _server()
+    import_server()
     from hub_server.secrets.rotation import rotate_key_of
 
-    done = rotate_key_of(_data_dir(data_dir), database_url or None, forget_lost=forget_lost)
+    done = rotate_key_of(data_dir_of(data_dir), database_url or None, forget_lost=forget_lost)
     lost = f" {done.forgotten} values that no key opens were deleted." if done.forgotten else ""
     print_result(asdict(done), f"Sealed {done.resealed} values anew.{lost} The key lies in {done.kept_in}.")
 
@@ -204,11 +195,11 @@ def back_up(
     from prime_cli.core.errors import PrimeError
     from prime_cli.core.output import print_result
 
-    _server()
+    import_server()
     from hub_server.backups.backup import back_up as make_backup
 
     done = make_backup(
-        _data_dir(data_dir), database_url or None, target.absolute(), with_keys=not without_keys, keep=keep
+        data_dir_of(data_dir), database_url or None, target.absolute(), with_keys=not without_keys, keep=keep
     )
     print_result(
         asdict(done),
@@ -241,14 +232,14 @@ def restore(
 
     from prime_cli.core.output import print_result, warn
 
-    _server()
+    import_server()
     from hub_server.backups.restore import restore as restore_hub
     from hub_server.backups.restore import verify
 
     if check_only:
         done = verify(source, snapshot or None)
     else:
-        done = restore_hub(source, _data_dir(data_dir), database_url or None, snapshot=snapshot or None)
+        done = restore_hub(source, data_dir_of(data_dir), database_url or None, snapshot=snapshot or None)
     where = f"restored to {done.data_dir}" if done.data_dir else "is whole"
     print_result(
         asdict(done), f"The backup of {done.made_at} {where}: {done.rows} rows, {done.blobs} blobs, {done.bytes} bytes."
@@ -281,23 +272,6 @@ def add_user(
         return
     write_text_atomically(key_file, added["api_key"] + "\n", mode=0o600)
     print_result({**shown, "key_file": str(key_file)}, f"Added {slug}. The API key lies in {key_file}.")
-
-
-def _server() -> ModuleType:
-    """Import the server, which an installation without the extra `hub` does not have."""
-    from prime_cli.core.errors import PrimeError
-
-    try:
-        import hub_server.serve
-    except ModuleNotFoundError as error:
-        raise PrimeError(f"the server needs the package {error.name}", hint="pip install 'prime-lab[hub]'") from None
-    return hub_server.serve
-
-
-def _data_dir(given: Path | None) -> Path:
-    from prime_cli.core.context import prime_home
-
-    return (given or prime_home() / "hub").expanduser().absolute()
 
 
 def _say_ready(serving: Serving, *, with_notes: bool) -> None:

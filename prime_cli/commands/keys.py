@@ -32,7 +32,7 @@ def list_keys(
     print_table(
         ["key", "name", "may", "last used", "ends", "id"],
         [
-            (f"{row['prefix']}…", row["name"], _may(row["scopes"]), _day(row["last_used_at"], "never"), _end(row),
+            (f"{row['prefix']}…", row["name"], may(row["scopes"]), _day(row["last_used_at"], "never"), ends_on(row),
              row["id"])
             for row in rows
         ],
@@ -64,7 +64,7 @@ def create(
     from prime_cli.core.output import print_result
     from prime_cli.hub.client import connect
 
-    body = {"name": name, "scopes": _scopes(scope), "expires_in_days": days}
+    body = {"name": name, "scopes": read_scopes(scope), "expires_in_days": days}
     with connect() as client:
         made = client.post("user/keys", body)["data"]
     facts = {key: made[key] for key in ("id", "name", "prefix", "scopes", "expires_at")}
@@ -99,7 +99,12 @@ def revoke(
     print_result(facts, f"Revoked {gone['prefix']}… ({gone['name']}).")
 
 
-def _scopes(given: list[str] | None) -> dict[str, str] | None:
+def read_scopes(given: list[str] | None) -> dict[str, str] | None:
+    """Return the scopes that were given as AREA:ACCESS; None, which is everything, for none.
+
+    Raises:
+        BadInput: one of them is no scope.
+    """
     from prime_cli.core.errors import BadInput
 
     if not given:
@@ -113,7 +118,8 @@ def _scopes(given: list[str] | None) -> dict[str, str] | None:
     return scopes
 
 
-def _may(scopes: dict[str, str] | None) -> str:
+def may(scopes: dict[str, str] | None) -> str:
+    """Say in words what scopes allow."""
     if scopes is None:
         return "everything"
     return ", ".join(f"{area}:{access}" for area, access in scopes.items()) or "nothing"
@@ -123,7 +129,8 @@ def _day(moment: str | None, otherwise: str) -> str:
     return moment[:10] if moment else otherwise
 
 
-def _end(row: dict[str, Any]) -> str:
+def ends_on(row: dict[str, Any]) -> str:
+    """Say when a key ends, or when it was revoked."""
     if row["revoked_at"]:
         return f"revoked {_day(row['revoked_at'], '')}"
     return _day(row["expires_at"], "never")

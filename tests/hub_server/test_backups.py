@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -69,7 +70,8 @@ def shown_by(hub: RunningHub) -> dict[str, Any]:
             "index": index, "files": files, "evaluations": evaluations, "samples": samples,
         }  # fmt: skip
     assert all(file["hashes"]["sha256"] == files[file["filename"]] for file in index["files"])
-    text = json.dumps(answers).replace(hub.url, "HUB")
+    # Downloads, those of this function among them, are counted a little later than they happen.
+    text = re.sub(r'("\w*downloads": )\d+', r"\1 0", json.dumps(answers).replace(hub.url, "HUB"))
     return dict(json.loads(text))
 
 
