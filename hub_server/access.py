@@ -59,7 +59,10 @@ class Right(StrEnum):
     PAGE = "anyone, in a browser; whoever is signed in sees more"
     SIGNED_IN = "somebody who is signed in in this browser; others are sent to sign in"
     PAGE_READER = "whoever may see the environment in the path, as who is signed in in this browser"
+    PAGE_READING_USER = "somebody who is signed in and may see the environment in the path"
     PAGE_EVALUATION_READER = "whoever may see the evaluation in the path, as who is signed in in this browser"
+    PAGE_TEAM_READER = "somebody who is signed in and in the team in the path"
+    PAGE_TEAM_OWNER = "somebody who is signed in and owns the team in the path"
 
 
 RIGHTS: dict[str, Right] = {
@@ -79,11 +82,22 @@ RIGHTS: dict[str, Right] = {
     "owner_page": Right.PAGE,
     "evaluation_page": Right.PAGE_EVALUATION_READER,
     "sample_page": Right.PAGE_EVALUATION_READER,
+    "star_page": Right.PAGE_READING_USER,
     "sign_in_page": Right.PAGE,
     "sign_in": Right.PAGE,
     "sign_out": Right.PAGE,
     "challenge_page": Right.PAGE,
     "answer_challenge": Right.PAGE,
+    "settings_page": Right.SIGNED_IN,
+    "keys_page": Right.SIGNED_IN,
+    "create_key_page": Right.SIGNED_IN,
+    "revoke_key_page": Right.SIGNED_IN,
+    "teams_page": Right.SIGNED_IN,
+    "create_team_page": Right.SIGNED_IN,
+    "team_page": Right.PAGE_TEAM_READER,
+    "set_role_page": Right.PAGE_TEAM_OWNER,
+    "remove_member_page": Right.PAGE_TEAM_READER,
+    "audit_page": Right.SIGNED_IN,
     # accounts
     "generate_challenge": Right.ANYONE,
     "challenge_status": Right.TOKEN,
@@ -185,12 +199,16 @@ _NEEDS_A_USER = (
     Right.USER, Right.ADMIN, Right.MONITOR, Right.READING_USER, Right.WRITER, Right.OWNER, Right.EVALUATION_OWNER,
     Right.TEAM_READER, Right.TEAM_OWNER, Right.SECRET_KEEPER, Right.UPLOADER,
 )  # fmt: skip
-IN_A_BROWSER = (Right.PAGE, Right.SIGNED_IN, Right.PAGE_READER, Right.PAGE_EVALUATION_READER)
+_SIGNED_IN = (Right.SIGNED_IN, Right.PAGE_READING_USER, Right.PAGE_TEAM_READER, Right.PAGE_TEAM_OWNER)
+IN_A_BROWSER = (Right.PAGE, Right.PAGE_READER, Right.PAGE_EVALUATION_READER, *_SIGNED_IN)
 _ROLE_IN_ENVIRONMENT = {
-    Right.READER: None, Right.READING_USER: None, Right.PAGE_READER: None, Right.WRITER: Role.MEMBER,
-    Right.OWNER: Role.OWNER,
+    Right.READER: None, Right.READING_USER: None, Right.PAGE_READER: None, Right.PAGE_READING_USER: None,
+    Right.WRITER: Role.MEMBER, Right.OWNER: Role.OWNER,
 }  # fmt: skip
-_ROLE_IN_TEAM = {Right.TEAM_READER: Role.READER, Right.TEAM_OWNER: Role.OWNER}
+_ROLE_IN_TEAM = {
+    Right.TEAM_READER: Role.READER, Right.PAGE_TEAM_READER: Role.READER, Right.TEAM_OWNER: Role.OWNER,
+    Right.PAGE_TEAM_OWNER: Role.OWNER,
+}  # fmt: skip
 # Which area of an API key's scopes a route is in, by the tag of its router. Reading is GET and HEAD, but for these.
 AREA_OF_TAG = {
     "operation": "account",
@@ -233,7 +251,7 @@ def _enforce(request: Request, services: Services, right: Right) -> None:
         user = _caller(request, services, right)
         if user is None and right in _NEEDS_A_USER:
             raise NotAuthenticated("this needs an API key; run `prime login`")
-        if user is None and right is Right.SIGNED_IN:
+        if user is None and right in _SIGNED_IN:
             raise NotAuthenticated("sign in first")
         if user is not None and user.api_key is not None:
             _check_scope(route, request.method, user.api_key)

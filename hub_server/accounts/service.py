@@ -12,8 +12,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from hub_server.accounts import audit
-from hub_server.accounts.keys import mint_key
-from hub_server.accounts.tables import BrowserSession, Owner, User
+from hub_server.accounts.keys import is_in_use, mint_key
+from hub_server.accounts.tables import ApiKey, BrowserSession, Owner, User
 from hub_server.database import Database, now
 from hub_server.errors import Conflict
 from hub_server.settings import HubSettings
@@ -48,12 +48,14 @@ def change_slug(session: Session, user_id: str, slug: str) -> User:
     return user
 
 
-def open_browser_session(session: Session, user: User) -> str:
-    """Start a browser session for `user` and return its cookie."""
+def open_browser_session(session: Session, key: ApiKey) -> str:
+    """Start a browser session for whom this key belongs to, and return its cookie. It ends with the key."""
     session.execute(delete(BrowserSession).where(BrowserSession.expires_at < now()))
     token = secrets.token_urlsafe(32)
     expires_at = now() + timedelta(hours=SESSION_HOURS)
-    session.add(BrowserSession(token_hash=hash_secret(token), user_id=user.id, expires_at=expires_at))
+    session.add(
+        BrowserSession(token_hash=hash_secret(token), user_id=key.user_id, key_id=key.id, expires_at=expires_at)
+    )
     return token
 
 
@@ -66,7 +68,7 @@ def close_browser_session(session: Session, token: str | None) -> None:
 def user_of_browser(session: Session, token: str | None) -> User | None:
     """Return who is signed in with this cookie; None when nobody is."""
     found = session.get(BrowserSession, hash_secret(token)) if token else None
-    return found.user if found is not None and found.expires_at > now() else None
+    return found.user if found is not None and found.expires_at > now() and is_in_use(found.key) else None
 
 
 def ensure_administrator(database: Database, settings: HubSettings) -> bool:

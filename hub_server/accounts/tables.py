@@ -119,7 +119,9 @@ class BrowserSession(Base):
 
     token_hash: Mapped[str] = mapped_column(String(64), primary_key=True)
     user_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
+    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"))  # which the session ends with
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
 
     user: Mapped[User] = relationship(lazy="joined", innerjoin=True)
+    key: Mapped[ApiKey] = relationship(lazy="joined", innerjoin=True)

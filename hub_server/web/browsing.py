@@ -13,12 +13,16 @@ from hub_server.registry.listing import Filters, Listing, SortKey
 from prime_cli.hub.models import Visibility
 
 PER_PAGE = 20
-SORTS: dict[str, tuple[str, SortKey, Literal["asc", "desc"]]] = {
+PageNumber = Annotated[int, Query(alias="page", ge=1, le=10**6)]
+SORTS: dict[str, tuple[str, SortKey | None, Literal["asc", "desc"]]] = {
+    "best": ("Best match", None, "desc"),
+    "stars": ("Most stars", "stars", "desc"),
+    "downloads": ("Most downloads", "downloads", "desc"),
     "newest": ("Newest", "created_at", "desc"),
     "updated": ("Last updated", "updated_at", "desc"),
     "name": ("Name", "name", "asc"),
 }
-_DEFAULT_SORT = "newest"
+_DEFAULT_SORT = "best"
 
 
 @dataclass(frozen=True)
@@ -29,32 +33,46 @@ class Browsing:
     owner: str = ""
     tags: list[str] = field(default_factory=list)
     visibility: str = ""
+    runtime: str = ""
+    starred: str = ""
     sort: str = _DEFAULT_SORT
 
     @property
     def is_narrowed(self) -> bool:
         """Whether anything is left out."""
-        return bool(self.search or self.owner or self.tags or self.visibility)
+        return bool(self.search or self.owner or self.tags or self.visibility or self.runtime or self.starred)
 
     @property
     def sorts(self) -> list[tuple[str, str]]:
         """The orders to choose from, with their labels."""
         return [(value, label) for value, (label, _, _) in SORTS.items()]
 
-    def listing(self, *, signed_in: bool, page: int) -> Listing:
-        """Return what the registry is asked for. Visibility is a question for who has private environments."""
-        _, sort_by, sort_order = SORTS.get(self.sort, SORTS[_DEFAULT_SORT])
-        filters = Filters(
+    def filters(self, *, signed_in: bool) -> Filters:
+        """Return what the registry is asked for. Visibility and stars are questions for who is signed in."""
+        return Filters(
             owner=self.owner or None,
             visibility=Visibility(self.visibility) if signed_in and self.visibility in list(Visibility) else None,
             search=self.search or None,
             tags=self.tags,
+            runtime=self.runtime or None,
+            starred_only=signed_in and bool(self.starred),
         )
-        return Listing(filters, sort_by, sort_order, limit=PER_PAGE, offset=(page - 1) * PER_PAGE)
+
+    def listing(self, *, signed_in: bool, page: int) -> Listing:
+        """Return the page of the list that the registry is asked for."""
+        _, sort_by, sort_order = SORTS.get(self.sort, SORTS[_DEFAULT_SORT])
+        offset = (page - 1) * PER_PAGE
+        return Listing(self.filters(signed_in=signed_in), sort_by, sort_order, limit=PER_PAGE, offset=offset)
 
     def link(self, page: int = 1) -> str:
         """Return the address of a page of this list."""
-        asked = {"q": self.search, "owner": self.owner, "tag": self.tags, "visibility": self.visibility}
+        asked: dict[str, str | list[str]] = {
+            "q": self.search,
+            "owner": self.owner,
+            "tag": self.tags,
+            "visibility": self.visibility,
+        }
+        asked |= {"runtime": self.runtime, "starred": self.starred}
         kept = {name: value for name, value in asked.items() if value}
         if self.sort != _DEFAULT_SORT:
             kept["sort"] = self.sort
@@ -80,10 +98,13 @@ def _browsing(
     owner: Annotated[str, Query(max_length=30)] = "",
     tag: Annotated[list[str] | None, Query(max_length=10)] = None,
     visibility: Annotated[str, Query(max_length=10)] = "",
+    runtime: Annotated[str, Query(max_length=50)] = "",
+    starred: Annotated[str, Query(max_length=5)] = "",
     sort: Annotated[str, Query(max_length=20)] = _DEFAULT_SORT,
 ) -> Browsing:
     tags = [name for name in dict.fromkeys(tag or []) if name]
-    return Browsing(q.strip(), owner.strip(), tags, visibility, sort if sort in SORTS else _DEFAULT_SORT)
+    sort = sort if sort in SORTS else _DEFAULT_SORT
+    return Browsing(q.strip(), owner.strip(), tags, visibility, runtime, starred, sort)
 
 
 BrowsingQuery = Annotated[Browsing, Depends(_browsing)]

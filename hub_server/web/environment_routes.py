@@ -6,21 +6,22 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi import APIRouter, Form, Request, Response
+from fastapi.responses import FileResponse, RedirectResponse
 from sqlalchemy.orm import Session
 
-from hub_server.access import PathEnvironment, Visitor
+from hub_server.access import Caller, PathEnvironment, Visitor
 from hub_server.accounts.tables import User
 from hub_server.checks.service import latest_checks
 from hub_server.evaluations.service import Listing as EvaluationListing
 from hub_server.evaluations.service import list_evaluations
 from hub_server.evaluations.tables import Evaluation
-from hub_server.registry import service
-from hub_server.registry.listing import list_environments
+from hub_server.registry import service, stars
+from hub_server.registry.listing import count_facets, list_environments
 from hub_server.registry.tables import Environment, Release
 from hub_server.services import HubServices, Services, public_url
-from hub_server.web.browsing import PER_PAGE, BrowsingQuery, Pager
+from hub_server.web.browsing import PER_PAGE, BrowsingQuery, PageNumber, Pager
+from hub_server.web.forms import check_form
 from hub_server.web.install_lines import install_lines
 from hub_server.web.package_facts import facts_of
 from hub_server.web.plots import reward_plot
@@ -35,8 +36,6 @@ _EVALUATIONS_SHOWN = 8
 _VERSIONS_ON_A_PAGE = 100
 _EVALUATIONS_ON_A_PAGE = 50
 _EVALUATIONS_PLOTTED = 200
-
-PageNumber = Annotated[int, Query(alias="page", ge=1, le=10**6)]
 
 
 @router.get("/static/hub.css")
@@ -66,6 +65,7 @@ def home_page(
             browsing=browsing,
             rows=[(environment, latest.get(environment.id)) for environment in found],
             total=total,
+            facets=count_facets(session, user, listing.filters),
             pager=Pager(number, total, PER_PAGE, browsing.link),
         )
 
@@ -82,12 +82,29 @@ def environment_page(environment: PathEnvironment, user: Visitor, request: Reque
             request,
             "environment.html",
             **_about_version(session, services, request, environment, latest),
+            starred=stars.is_starred(session, environment.id, user),
             releases=releases[:_VERSIONS_SHOWN],
             total_versions=len(releases),
             evaluations=evaluations[:_EVALUATIONS_SHOWN],
             total_evaluations=total,
             plot=reward_plot(evaluations),
         )
+
+
+@router.post("/dashboard/environments/{owner}/{name}/star")
+def star_page(
+    environment: PathEnvironment,
+    user: Caller,
+    request: Request,
+    services: HubServices,
+    form_token: Annotated[str, Form(max_length=200)],
+    starred: Annotated[bool, Form()],
+) -> Response:
+    """Star an environment or take the star back, and show it again."""
+    check_form(services, request, form_token)
+    with services.database.write() as session:
+        (stars.star if starred else stars.unstar)(session, environment.id, user)
+    return RedirectResponse(environment_path(environment), status_code=303)
 
 
 @router.get("/dashboard/environments/{owner}/{name}/versions")

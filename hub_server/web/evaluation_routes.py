@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from hub_server.access import PathEvaluation, Visitor
 from hub_server.errors import NotFound
 from hub_server.evaluations import sample_store, service
 from hub_server.evaluations.tables import EvaluationSample
 from hub_server.services import HubServices
-from hub_server.web.browsing import Pager
+from hub_server.web.browsing import PageNumber, Pager
 from hub_server.web.plots import histogram
 from hub_server.web.readable import messages_of, short_facts, text_of
 from hub_server.web.rendering import page
@@ -32,7 +32,7 @@ def evaluation_page(
     user: Visitor,
     request: Request,
     services: HubServices,
-    number: Annotated[int, Query(alias="page", ge=1, le=10**6)] = 1,
+    number: PageNumber = 1,
 ) -> Response:
     """One evaluation: what was measured, with which settings, and a page of its rollouts."""
     with services.database.read() as session:

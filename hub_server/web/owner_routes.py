@@ -11,8 +11,7 @@ from hub_server.errors import NotFound
 from hub_server.registry import service
 from hub_server.registry.listing import Filters, Listing, list_environments
 from hub_server.services import HubServices
-from hub_server.web.browsing import PER_PAGE, Pager
-from hub_server.web.environment_routes import PageNumber
+from hub_server.web.browsing import PER_PAGE, PageNumber, Pager
 from hub_server.web.rendering import page
 
 router = APIRouter(include_in_schema=False)

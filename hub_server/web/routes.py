@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from hub_server.web import environment_routes, evaluation_routes, owner_routes, session_routes, source_routes
+from hub_server.web import (
+    environment_routes,
+    evaluation_routes,
+    key_pages,
+    owner_routes,
+    session_routes,
+    source_routes,
+    team_pages,
+)
 
-_PAGES = (environment_routes, source_routes, evaluation_routes, owner_routes, session_routes)
+_PAGES = (environment_routes, source_routes, evaluation_routes, owner_routes, session_routes, key_pages, team_pages)
 routers = [pages.router for pages in _PAGES]

@@ -11,7 +11,7 @@ from hub_server.access import Visitor
 from hub_server.accounts import challenges
 from hub_server.accounts.keys import user_of_key
 from hub_server.accounts.service import SESSION_HOURS, close_browser_session, open_browser_session
-from hub_server.accounts.tables import User
+from hub_server.accounts.tables import ApiKey
 from hub_server.errors import Forbidden
 from hub_server.services import HubServices, Services
 from hub_server.web import forms
@@ -46,7 +46,7 @@ def sign_in(
         problem = _WRONG_KEY if api_key.strip() else _NO_KEY
         return page(request, "sign_in.html", Forbidden.status, wanted=_own_path(wanted), problem=problem)
     response = RedirectResponse(_own_path(wanted), status_code=303)
-    _keep_signed_in(services, request, response, user)
+    _keep_signed_in(services, request, response, user.api_key)
     return response
 
 
@@ -92,7 +92,7 @@ def answer_challenge(
             challenges.deny(session, code)
     response = page(request, "challenge_done.html", approved=decision == "approve", user=person)
     if person.api_key is not None and person.api_key.scopes is None:
-        _keep_signed_in(services, request, response, person)
+        _keep_signed_in(services, request, response, person.api_key)
     return response
 
 
@@ -105,11 +105,11 @@ def _challenge_form(services: Services, request: Request, code: str, problem: st
     return page(request, "challenge.html", status, challenge=challenge, code=code, problem=problem)
 
 
-def _keep_signed_in(services: Services, request: Request, response: Response, user: User) -> None:
-    if user.api_key is not None and user.api_key.scopes is not None:
+def _keep_signed_in(services: Services, request: Request, response: Response, key: ApiKey | None) -> None:
+    if key is None or key.scopes is not None:
         raise Forbidden("this API key is limited to some scopes; a browser signs in with one that is not")
     with services.database.write() as session:
-        cookie = open_browser_session(session, user)
+        cookie = open_browser_session(session, key)
     forms.set_cookie(response, request, forms.SESSION_COOKIE, cookie, max_age_s=SESSION_HOURS * 3600)
 
 
