@@ -306,3 +306,10 @@ def test_a_team_is_switched_to_and_published_and_evaluated_for(client: Published
     client.prints("eval", "push", results, "--env", f"{team}/ours")
     (listed,) = json.loads(client.prints("eval", "list", "--output", "json"))["evaluations"]
     assert (listed["environment_names"], listed["owner"]["name"]) == ([f"{team}/ours"], team)
+
+
+@pytest.mark.parametrize("client", ["0.6.26"], indirect=True)
+def test_the_older_generation_lists_checks_as_actions(client: PublishedClient, owner: str) -> None:
+    push(client, owner, "checked")
+    told = json.loads(client.prints("env", "action", "list", f"{owner}/checked", "--output", "json"))
+    assert isinstance(told["actions"], list)
