@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hub_server.checks.tables import Check, CheckStatus
+from hub_server.errors import Malformed
 
 # What older clients call the states of a check, which they know as an action.
 ACTION_STATUS = {
@@ -68,6 +69,18 @@ def check_summary(check: Check | None) -> dict[str, Any] | None:
 def action_status(check: Check | None) -> str | None:
     """Return the state of a check in the words of older clients."""
     return ACTION_STATUS[CheckStatus(check.status)] if check is not None else None
+
+
+def states_of_action(status: str) -> tuple[str, ...]:
+    """Return the states of checks that older clients call so.
+
+    Raises:
+        Malformed: there is no such word.
+    """
+    states = tuple(state.value for state, word in ACTION_STATUS.items() if word == status.upper())
+    if not states:
+        raise Malformed(f"no action status {status!r}; there are {', '.join(dict.fromkeys(ACTION_STATUS.values()))}")
+    return states
 
 
 def action_row(check: Check) -> dict[str, Any]:

@@ -156,6 +156,17 @@ def latest_checks(session: Session, release_ids: Sequence[str]) -> dict[str, Che
     return {check.release_id: check for check in found}
 
 
+def newest_check_is(release_id: Any, states: Sequence[str]) -> ColumnElement[bool]:
+    """Return the condition that the newest check of a version is in one of these states."""
+    newest = (
+        select(Check.status)
+        .where(Check.release_id == release_id)
+        .order_by(Check.queued_at.desc(), Check.id.desc())
+        .limit(1)
+    )
+    return newest.scalar_subquery().in_(states)
+
+
 def list_checks(
     session: Session, environment: Environment, release_id: str | None, *, limit: int, offset: int
 ) -> tuple[list[Check], int]:

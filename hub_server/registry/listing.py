@@ -11,6 +11,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, selectinload
 
 from hub_server.accounts.tables import Owner, User
 from hub_server.accounts.teams import belongs_to
+from hub_server.checks.service import newest_check_is
 from hub_server.registry.service import visible_to
 from hub_server.registry.tables import Environment, EnvironmentTag, Release, Star
 from prime_cli.hub.models import Visibility
@@ -29,7 +30,10 @@ _WHOLE_NAME_POINTS = 50
 
 @dataclass(frozen=True)
 class Filters:
-    """Which environments. Every word of `search` and every one of `tags` has to fit."""
+    """Which environments. Every word of `search` and every one of `tags` has to fit.
+
+    `check_states`: one of these is the state of the latest version's newest check.
+    """
 
     owner: str | None = None
     visibility: Visibility | None = None
@@ -38,6 +42,7 @@ class Filters:
     runtime: str | None = None
     mine_only: bool = False
     starred_only: bool = False
+    check_states: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,8 @@ def _matching(rows: Select[Any], user: User | None, filters: Filters) -> Select[
         conditions.append(
             Environment.latest_release_id.in_(select(Release.id).where(Release.runtime_hint == filters.runtime))
         )
+    if filters.check_states:
+        conditions.append(newest_check_is(Environment.latest_release_id, filters.check_states))
     for word in (filters.search or "").lower().split():
         conditions.append(_mentions(word))
     for tag in filters.tags:

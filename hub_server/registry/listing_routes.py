@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query
 
 from hub_server.access import Visitor
+from hub_server.checks.answers import action_status, states_of_action
+from hub_server.checks.service import latest_checks
 from hub_server.errors import NotAuthenticated
 from hub_server.registry import answers, listing, service
 from hub_server.services import HubServices
@@ -24,10 +26,12 @@ async def _filters(
     runtime: str | None = None,
     mine_only: bool = False,
     starred_only: bool = False,
+    ci_status: str | None = None,
 ) -> listing.Filters:
     if user is None and (mine_only or starred_only):
         raise NotAuthenticated("your own environments and stars need an API key; run `prime login`")
-    return listing.Filters(owner, visibility, search, tags or [], runtime, mine_only, starred_only)
+    states = states_of_action(ci_status) if ci_status else ()
+    return listing.Filters(owner, visibility, search, tags or [], runtime, mine_only, starred_only, states)
 
 
 Filters = Annotated[listing.Filters, Depends(_filters)]
@@ -42,6 +46,7 @@ def list_environments(
     sort_order: Literal["asc", "desc"] = "desc",
     limit: Annotated[int, Query(ge=1, le=1000)] = 20,
     offset: Annotated[int, Query(ge=0)] = 0,
+    include_ci_status: bool = False,
 ) -> dict[str, Any]:
     """List the environments that the caller may see: what fits a search best first, else the newest."""
     wanted = listing.Listing(filters, sort_by, sort_order, limit, offset)
@@ -49,6 +54,10 @@ def list_environments(
         page, total = listing.list_environments(session, user, wanted)
         latest = service.latest_releases(session, page)
         rows = [answers.environment_row(found, latest.get(found.id)) for found in page]
+        if include_ci_status:
+            checks = latest_checks(session, [release.id for release in latest.values()])
+            for row, found in zip(rows, page, strict=True):
+                row["latest_ci_status"] = action_status(checks.get(found.latest_release_id or ""))
     return {"data": rows, "total_count": total, "total": total}
 
 

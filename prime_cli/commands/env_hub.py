@@ -165,6 +165,7 @@ def info(
         "version": details.version,
         "latest_version": (details.raw.get("latest_version") or {}).get("semantic_version"),
         "yanked": _yanked(details.raw),
+        "check": _check(details.raw),
         "visibility": details.visibility,
         "status": _status(details.raw),
         "description": details.description,
@@ -203,10 +204,13 @@ def versions(name: HubName, full_hashes: Annotated[bool, typer.Option("--full-ha
         return
     length = None if full_hashes else 8
     cells = [
-        (row.get("version"), _moment(row.get("created_at")), str(row.get("sha256") or "")[:length], _yanked(row))
+        (
+            row.get("version"), _moment(row.get("created_at")), str(row.get("sha256") or "")[:length], _badge(row),
+            _yanked(row),
+        )
         for row in rows
-    ]
-    out.print_table(("version", "published", "content hash", "yanked"), cells)
+    ]  # fmt: skip
+    out.print_table(("version", "published", "content hash", "check", "yanked"), cells)
 
 
 def pull(
@@ -237,6 +241,19 @@ def _status(row: dict[str, Any]) -> str:
     if status == "active":
         return ""
     return f"{status}: {reason}" if reason else str(status)
+
+
+def _badge(row: dict[str, Any]) -> str:
+    """Return what a hub's check of a version came to in two words; nothing of hubs that make none."""
+    return str((row.get("check") or {}).get("badge") or "")
+
+
+def _check(details: dict[str, Any]) -> str:
+    """Return what a hub's check of a version found, in a line."""
+    check = details.get("check") or {}
+    reason = check.get("reason") or (check.get("rollout") or {}).get("reason")
+    sizes = f"{check['num_train']} to train, {check['num_eval']} to evaluate" if "num_train" in check else ""
+    return "; ".join(part for part in (_badge(details), reason, sizes) if part)
 
 
 def _yanked(row: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from running_hub import Push, RunningHub, answer, make_wheel, start_hub
+from running_hub import PRIME, Push, RunningHub, answer, make_wheel, start_hub
 
 from hub_server.checks.checker import find_uv
 from hub_server.checks.sandbox import available_isolation
@@ -118,6 +119,33 @@ def test_older_clients_read_checks_as_actions_and_repeat_them(checking_hub: Runn
         again = answer(client.post("/environmentshub/alice/acted/actions/retry", json={}))["data"]
         assert again["success"] is True
     assert outcome(checking_hub, "alice", "acted")["id"] == again["job_id"] != check["id"]
+
+
+def test_older_clients_list_environments_with_and_by_the_state_of_their_checks(checking_hub: RunningHub) -> None:
+    push(checking_hub, "lister", "listed", BAD)
+    outcome(checking_hub, "lister", "listed")
+    with checking_hub.client() as nobody:
+        asked = {"owner": "lister", "include_ci_status": "true"}
+        (row,) = answer(nobody.get("/environmentshub/", params=asked))["data"]
+        assert row["latest_ci_status"] == "FAILED"
+        assert answer(nobody.get("/environmentshub/", params={**asked, "ci_status": "FAILED"}))["total"] == 1
+        assert answer(nobody.get("/environmentshub/", params={**asked, "ci_status": "SUCCESS"}))["total"] == 0
+        refused = nobody.get("/environmentshub/", params={"ci_status": "GREEN"})
+    assert (refused.status_code, refused.json()["detail"]) == (
+        400, "no action status 'GREEN'; there are PENDING, RUNNING, SUCCESS, FAILED, CANCELLED"
+    )  # fmt: skip
+
+
+def test_info_and_versions_say_what_the_check_found(checking_hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    push(checking_hub, "alice", "told", BAD)
+    outcome(checking_hub, "alice", "told")
+    monkeypatch.setenv("PRIME_API_BASE_URL", checking_hub.url)
+    told = [
+        subprocess.run([*PRIME, "env", command, "alice/told"], capture_output=True, text=True, env=dict(os.environ))
+        for command in ("info", "versions")
+    ]
+    assert "fails at import; RuntimeError: not today" in told[0].stdout
+    assert "fails at import" in told[1].stdout
 
 
 def test_a_private_environment_has_no_badge_for_others(checking_hub: RunningHub) -> None:
