@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
 from hub_server.accounts.tables import User
+from hub_server.checks.tables import Check
 from hub_server.evaluations.tables import Evaluation
 from hub_server.registry.tables import Environment, Release
 from hub_server.settings import LAST_BACKUP
@@ -99,6 +100,10 @@ class StoreFigures(Collector):
                 ("evaluations", "Evaluations.", select(func.count()).select_from(Evaluation)),
             ):
                 yield GaugeMetricFamily(f"prime_hub_{name}", words, value=session.scalar(counted) or 0)
+            checks = GaugeMetricFamily("prime_hub_checks", "Checks of versions, by status.", labels=["status"])
+            for status, count in session.execute(select(Check.status, func.count()).group_by(Check.status)):
+                checks.add_metric([str(status)], count)
+            yield checks
         size = self._services.database.size_bytes()
         yield GaugeMetricFamily("prime_hub_database_bytes", "Size of the database.", value=size)
         count, size = self._count_blobs()

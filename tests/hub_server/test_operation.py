@@ -61,6 +61,7 @@ def test_metrics_tell_of_requests_uploads_and_what_is_stored(proxied: RunningHub
     assert after["prime_hub_sent_bytes_total", ""] > before["prime_hub_sent_bytes_total", ""]
     assert after["prime_hub_versions", ""] == before["prime_hub_versions", ""] + 1
     assert after["prime_hub_environments", ""] == 1
+    assert sum(value for (name, _), value in after.items() if name == "prime_hub_checks") == 1
     assert after["prime_hub_database_bytes", ""] > 4096
     assert after["prime_hub_disk_free_bytes", ""] > 0
 
