@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from prime_cli.commands import hub_token
+from prime_cli.commands import hub_check, hub_token
 from prime_cli.commands.hub_options import DatabaseUrl, DataDir, data_dir_of, import_server
 from prime_cli.core.command_groups import new_group
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 app = new_group("Run an Environments Hub of your own.")
 
 app.add_typer(hub_token.app, name="token")
+hub_check.register(app)
 
 
 @app.command()

@@ -194,6 +194,23 @@ def test_a_hub_that_makes_no_checks_says_not_checked_yet(hub: RunningHub) -> Non
     assert (check["status"], check["badge"]) == ("queued", "not checked yet")
 
 
+def test_an_operator_has_a_version_checked_again(hub: RunningHub) -> None:
+    push(hub, "checks-again", "redone", BAD)
+    place = ["--data-dir", str(hub.data_dir)]
+    with sqlite3.connect(hub.data_dir / "hub.db", timeout=30) as database:
+        database.execute("UPDATE checks SET status = 'failed'")
+    done = subprocess.run([*PRIME, "--plain", "hub", "check", "checks-again/redone@0.1.0", *place], capture_output=True)
+    assert done.stdout.decode() == "checks-again/redone 0.1.0 waits for its check\n"
+    with hub.client(hub.key_of("checks-again")) as client:
+        actions = answer(client.get("/environmentshub/checks-again/redone/actions"))["data"]["actions"]
+    assert [(action["status"], action["trigger"]) for action in actions] == [
+        ("PENDING", "operator"), ("FAILED", "publish")
+    ]  # fmt: skip
+    missing = subprocess.run([*PRIME, "hub", "check", "checks-again/other", *place], capture_output=True, text=True)
+    assert missing.returncode == 2
+    assert "environment checks-again/other not found on this hub" in missing.stderr
+
+
 def _runners_of(folder: Path) -> list[str]:
     """Return the processes that name this folder in their arguments or environment."""
     found = []
