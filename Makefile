@@ -13,7 +13,7 @@ help: ## List the tasks
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=python3.x"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[hub,postgres,lab,dev]' --constraint constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[hub,postgres,s3,lab,dev]' --constraint constraints.txt
 	@touch $@
 
 install: $(STAMP) ## Make .venv with everything that the demo and the tests need

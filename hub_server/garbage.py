@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,9 +13,11 @@ from sqlalchemy import Column, delete, func, select
 from sqlalchemy.orm import Session
 
 from hub_server.backups.exclusion import collecting
-from hub_server.blobs import GONE_SUFFIX, BlobStore
+from hub_server.blobs import BlobStore
 from hub_server.database import Base, Database, now, open_database
 from hub_server.errors import NotServing
+from hub_server.expected_blobs import forget_expected
+from hub_server.open_blobs import open_blobs
 from hub_server.registry.tables import Release, ReleaseFile
 from hub_server.serve import only_server_of
 from hub_server.settings import open_settings
@@ -37,7 +37,9 @@ class Collected:
     blobs_kept: int
 
 
-def collect_garbage(data_dir: Path, database_url: str | None, grace: timedelta) -> Collected:
+def collect_garbage(
+    data_dir: Path, database_url: str | None, grace: timedelta, *, blobs_url: str | None = None
+) -> Collected:
     """Collect in a data folder; a short `grace` only while no server runs on it.
 
     Raises:
@@ -46,7 +48,7 @@ def collect_garbage(data_dir: Path, database_url: str | None, grace: timedelta) 
     """
     if not data_dir.is_dir() or not (database_url or (data_dir / "hub.db").exists()):
         raise NotServing(f"{data_dir} is not the data folder of a hub", hint="name it with `--data-dir`")
-    settings = open_settings(data_dir, database_url)
+    settings = open_settings(data_dir, database_url, blobs_url=blobs_url)
     with contextlib.ExitStack() as stack:
         if grace < _SAFE_BESIDE_A_SERVER:
             try:
@@ -61,7 +63,7 @@ def collect_garbage(data_dir: Path, database_url: str | None, grace: timedelta) 
         if grace < _SAFE_BESIDE_A_SERVER:
             stack.enter_context(database.as_server(alone=True))
         stack.enter_context(collecting(database, data_dir))
-        return collect(database, BlobStore(settings.blob_dir), grace=grace)
+        return collect(database, open_blobs(settings.blobs_url, settings.blob_dir, database), grace=grace)
 
 
 def collect(database: Database, blobs: BlobStore, *, grace: timedelta) -> Collected:
@@ -74,18 +76,18 @@ def collect(database: Database, blobs: BlobStore, *, grace: timedelta) -> Collec
     with database.write() as session:
         drafts = _remove_drafts(session, grace)
         _let_go_of_deleted(session, grace)
-    unfinished = sum(_remove_if_old(path, grace) is not None for path in blobs.incoming())
-    for path in blobs.gone():
-        path.replace(path.with_suffix(""))  # an earlier collection broke off here, so it is looked at again
+        forget_expected(session, grace)
+    unfinished = blobs.remove_unfinished(grace)
+    blobs.recover()
     with database.read() as session:
         named = _named(session)
     freed, kept = [], 0
-    for path in blobs.all():
+    for blob in blobs.all():
         size = None
-        if path.name not in named and _is_old(path, grace):
+        if blob.sha256 not in named and blob.is_older_than(grace):
             # The lock of a write keeps others from naming the blob between the look and the removal.
             with database.write() as session:
-                size = None if _is_named(session, path.name) else _take_away(path, grace)
+                size = None if _is_named(session, blob.sha256) else blobs.take_away(blob.sha256, grace)
         if size is None:
             kept += 1
         else:
@@ -127,34 +129,3 @@ def _named(session: Session) -> set[str]:
 
 def _is_named(session: Session, sha256: str) -> bool:
     return any(session.scalar(select(column).where(column == sha256).limit(1)) for column in _naming_columns())
-
-
-def _take_away(path: Path, grace: timedelta) -> int | None:
-    """Remove a blob and return its size; None when somebody stored it anew in this very moment.
-
-    It is moved aside first: what lies aside can be looked at without a race, and goes back when it is new.
-    """
-    aside = path.with_suffix(GONE_SUFFIX)
-    with contextlib.suppress(FileNotFoundError):
-        os.replace(path, aside)
-        size = _remove_if_old(aside, grace)
-        if size is None:
-            os.replace(aside, path)
-        return size
-    return None
-
-
-def _remove_if_old(path: Path, grace: timedelta) -> int | None:
-    with contextlib.suppress(FileNotFoundError):
-        if _is_old(path, grace):
-            size = path.stat().st_size
-            path.unlink()
-            return size
-    return None
-
-
-def _is_old(path: Path, grace: timedelta) -> bool:
-    try:
-        return time.time() - path.stat().st_mtime >= grace.total_seconds()
-    except FileNotFoundError:
-        return False

@@ -20,11 +20,11 @@ import uvicorn
 
 from hub_server.accounts.service import ensure_administrator
 from hub_server.app import create_app
-from hub_server.blobs import BlobStore
 from hub_server.checks.options import RunnerOptions
 from hub_server.checks.runner import runner_beside
 from hub_server.database import open_database
 from hub_server.errors import NotServing
+from hub_server.open_blobs import open_blobs
 from hub_server.operation import logs
 from hub_server.operation.addresses import read_public_url
 from hub_server.operation.logs import LogFormat, LogLevel
@@ -59,6 +59,7 @@ def serve(
     port: int,
     data_dir: Path,
     database_url: str | None = None,
+    blobs_url: str | None = None,
     public_url: str = "",
     trusted_proxies: str = LOOPBACK,
     log_format: LogFormat = LogFormat.TEXT,
@@ -82,7 +83,7 @@ def serve(
     with _listening(host, port) as listener, contextlib.ExitStack() as stack:
         data_dir = data_dir.expanduser().absolute()
         try:
-            settings = open_settings(data_dir, database_url, known_as)
+            settings = open_settings(data_dir, database_url, known_as, blobs_url)
             stack.enter_context(only_server_of(data_dir))
         except OSError as error:
             raise NotServing(f"cannot use the data folder {data_dir}: {error.strerror}") from None
@@ -91,7 +92,7 @@ def serve(
         stack.enter_context(database.as_server())
         is_first_start = ensure_administrator(database, settings)
         vault = open_vault(database, data_dir)
-        blobs = BlobStore(settings.blob_dir)
+        blobs = open_blobs(settings.blobs_url, settings.blob_dir, database)
         blobs.clear_incoming()
         limiter = RateLimiter(enabled=rate_limits)
         services = Services(settings, database, blobs, Signer(settings.signing_secret), vault, limiter=limiter)

@@ -28,10 +28,11 @@ class HubSettings:
     max_upload_bytes: int = GIBIBYTE
     public_url: str | None = None
     metrics_token: str | None = None
+    blobs_url: str | None = None
 
     @property
     def blob_dir(self) -> Path:
-        """The folder of published and incoming bytes."""
+        """The folder of incoming bytes, and, unless `blobs_url` says otherwise, of published ones."""
         return self.data_dir / "blobs"
 
     @property
@@ -40,7 +41,9 @@ class HubSettings:
         return self.data_dir / "admin.key"
 
 
-def open_settings(data_dir: Path, database_url: str | None, public_url: str | None = None) -> HubSettings:
+def open_settings(
+    data_dir: Path, database_url: str | None, public_url: str | None = None, blobs_url: str | None = None
+) -> HubSettings:
     """Make the data folder (0700) and its signing secret where they are missing, and return the settings.
 
     Raises:
@@ -58,6 +61,7 @@ def open_settings(data_dir: Path, database_url: str | None, public_url: str | No
         signing_secret=_signing_secret(data_dir / "signing.key"),
         public_url=public_url,
         metrics_token=metrics_token,
+        blobs_url=blobs_url,
     )
 
 

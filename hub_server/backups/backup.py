@@ -18,6 +18,7 @@ from hub_server.backups.targets import FolderTarget, Target, open_target
 from hub_server.blobs import BlobStore
 from hub_server.database import Database, now
 from hub_server.errors import NotServing
+from hub_server.open_blobs import open_blobs
 from hub_server.settings import LAST_BACKUP, HubSettings, open_settings
 from prime_cli import __version__
 from prime_cli.core.files import write_json_atomically
@@ -41,7 +42,13 @@ class BackedUp:
 
 
 def back_up(
-    data_dir: Path, database_url: str | None, target_path: Path, *, with_keys: bool = True, keep: int | None = None
+    data_dir: Path,
+    database_url: str | None,
+    target_path: Path,
+    *,
+    blobs_url: str | None = None,
+    with_keys: bool = True,
+    keep: int | None = None,
 ) -> BackedUp:
     """Back a hub up to a `.tar` file or into a folder of backups, of which the newest `keep` stay.
 
@@ -52,7 +59,7 @@ def back_up(
     """
     if not data_dir.is_dir() or not (database_url or (data_dir / "hub.db").exists()):
         raise NotServing(f"{data_dir} is not the data folder of a hub", hint="name it with `--data-dir`")
-    settings = open_settings(data_dir, database_url)
+    settings = open_settings(data_dir, database_url, blobs_url=blobs_url)
     made_at = now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
     target = open_target(target_path, made_at)
     if keep is not None and not isinstance(target, FolderTarget):
@@ -85,7 +92,7 @@ def _write(settings: HubSettings, database: Database, target: Target, made_at: s
     for name, data in keys.items():
         (target.room / name).write_bytes(data)
         members.append(_take(target, f"keys/{name}", target.room / name))
-    blobs, copied, damaged = _copy_blobs(BlobStore(settings.blob_dir), target, named)
+    blobs, copied, damaged = _copy_blobs(open_blobs(settings.blobs_url, settings.blob_dir, database), target, named)
     (target.room / BLOB_LIST).write_bytes(pack_blob_list(blobs))
     members.append(_take(target, BLOB_LIST, target.room / BLOB_LIST))
     manifest = Manifest(
@@ -117,7 +124,7 @@ def _copy_blobs(blobs: BlobStore, target: Target, named: Named) -> tuple[dict[st
     damaged, copied = [], 0
     for sha256 in sorted(named.needed | named.promised):
         try:
-            size = blobs.path(sha256).stat().st_size
+            size = blobs.size(sha256)
         except FileNotFoundError:
             if sha256 in named.needed:
                 damaged.append(sha256)

@@ -21,6 +21,7 @@ from hub_server.backups.sources import Verified, open_source
 from hub_server.blobs import BlobStore
 from hub_server.database import Database
 from hub_server.errors import NotServing
+from hub_server.open_blobs import open_blobs
 from hub_server.settings import RESTORING
 from prime_cli.core.files import write_bytes_atomically
 
@@ -54,9 +55,16 @@ def verify(source_path: Path, snapshot: str | None = None) -> Restored:
 
 
 def restore(
-    source_path: Path, data_dir: Path, database_url: str | None = None, *, snapshot: str | None = None
+    source_path: Path,
+    data_dir: Path,
+    database_url: str | None = None,
+    *,
+    blobs_url: str | None = None,
+    snapshot: str | None = None,
 ) -> Restored:
     """Make the data folder of a hub from a backup, its rows in SQLite there, or in an empty database by URL.
+
+    With `blobs_url` its blobs join those of that store, where nobody may be collecting.
 
     Raises:
         NotServing: the backup is damaged, or the folder or the database is not empty.
@@ -70,7 +78,7 @@ def restore(
         if database_url is not None:
             _check_is_empty(database_url)
             (aside / RESTORING).touch()
-        _copy_blobs(backup, BlobStore(aside / "blobs"))
+        _copy_blobs(backup, open_blobs(blobs_url, aside / "blobs"))
         for path in backup.paths("keys"):
             write_bytes_atomically(aside / Path(path).name, backup.read(path), mode=0o600)
         if database_url is None:

@@ -39,6 +39,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import AddConstraint, DropConstraint, ForeignKeyConstraint
 
+from hub_server.expected_blobs import ExpectedBlob
+
 _BATCH = 1000
 _COMPRESSION_LEVEL = 3
 REVISIONS = "alembic_version"
@@ -101,14 +103,14 @@ def write_table(connection: Connection, table: Table, path: Path, named: Named) 
     encode = [_codec(column)[0] for column in columns]
     shown = [cast(column, Text) if isinstance(column.type, JSON) else column for column in columns]
     naming = [position for position, column in enumerate(columns) if column.name.endswith("sha256")]
-    promise = _promise_of(table, columns)
+    promise, is_expected = _promise_of(table, columns), table.name == ExpectedBlob.__tablename__
     count = 0
     statement = select(*shown).order_by(*table.primary_key.columns).execution_options(yield_per=_BATCH)
     with gzip.GzipFile(path, "wb", _COMPRESSION_LEVEL, mtime=0) as file:
         file.write(_line([column.name for column in columns]))
         for row in connection.execute(statement):
             file.write(_line([None if v is None else write(v) for v, write in zip(row, encode, strict=True)]))
-            is_promise = promise is not None and row[promise] == _PROMISE[2]
+            is_promise = is_expected or (promise is not None and row[promise] == _PROMISE[2])
             (named.promised if is_promise else named.needed).update(row[p] for p in naming if row[p])
             count += 1
     return count

@@ -17,7 +17,7 @@ from typing import IO, BinaryIO, Protocol, Self
 
 from hub_server.backups.asides import flush_folder, folder_beside, locked
 from hub_server.backups.manifest import BLOB_LIST, MANIFEST, Manifest, unpack_blob_list
-from hub_server.blobs import BlobStore
+from hub_server.blobs import FolderBlobs
 from hub_server.errors import NotServing
 from prime_cli.core.files import write_text_atomically
 
@@ -149,7 +149,7 @@ class FolderTarget:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._stack.enter_context(locked(self._folder / _LOCK, "another backup is being written to this folder"))
         self._snapshots.mkdir(mode=0o700, exist_ok=True)
-        self._pool = BlobStore(self._folder / BLOBS)
+        self._pool = FolderBlobs(self._folder / BLOBS)
         self._pool.clear_incoming()
         for left in self._snapshots.glob(".*"):
             shutil.rmtree(left)
@@ -211,9 +211,9 @@ class FolderTarget:
             shutil.rmtree(hidden)
         lists = [(self._snapshots / name / BLOB_LIST).read_bytes() for name in names[-keep:]]
         named = {sha256 for data in lists for sha256, _ in unpack_blob_list(data)}
-        for path in self._pool.all():
-            if path.name not in named:
-                path.unlink()
+        for blob in self._pool.all():
+            if blob.sha256 not in named:
+                self._pool.path(blob.sha256).unlink()
         return len(names[:-keep])
 
 

@@ -32,6 +32,7 @@ from hub_server.checks.options import RunnerOptions
 from hub_server.checks.sandbox import Isolation, available_isolation
 from hub_server.checks.tables import Check, CheckStatus
 from hub_server.database import Database
+from hub_server.open_blobs import open_blobs
 from hub_server.operation import logs
 from hub_server.operation.logs import LogFormat, LogLevel
 from hub_server.settings import HubSettings, open_settings
@@ -184,7 +185,8 @@ def runner_beside(
         yield
         return
     facts = {
-        "data_dir": str(settings.data_dir), "database_url": settings.database_url, "log_format": log_format,
+        "data_dir": str(settings.data_dir), "database_url": settings.database_url,
+        "blobs_url": settings.blobs_url, "log_format": log_format,
         "log_level": log_level, **vars(options)
     }  # fmt: skip
     process = subprocess.Popen(
@@ -211,9 +213,10 @@ def main() -> None:
         logs.log(logging.WARNING, "published versions are not checked", reason=str(error))
         return
     clean_up(data_dir / "checks")
-    settings = open_settings(data_dir, facts["database_url"])
+    settings = open_settings(data_dir, facts["database_url"], blobs_url=facts["blobs_url"])
     database = Database(settings.database_url)
-    runner = Runner(database, BlobStore(settings.blob_dir), check_settings, data_dir / "checks")
+    blobs = open_blobs(settings.blobs_url, settings.blob_dir, database)
+    runner = Runner(database, blobs, check_settings, data_dir / "checks")
 
     def stop(number: int, frame: FrameType | None) -> None:
         runner.stop()

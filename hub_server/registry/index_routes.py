@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import FileResponse, RedirectResponse
+from fastapi.responses import RedirectResponse
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from sqlalchemy import Select, bindparam, func, select
@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, contains_eager
 
 from hub_server.access import Visitor
 from hub_server.accounts.tables import Owner, User
+from hub_server.blob_response import blob_response
 from hub_server.errors import NotFound, Refusal
 from hub_server.registry.downloads import begins_download
 from hub_server.registry.index import IndexFile, IndexStatus, negotiate, render_project, render_projects
@@ -135,7 +136,7 @@ def index_file(
     if is_wheel and begins_download(request):
         services.downloads.note(services.database, file)
     media_type = "application/octet-stream" if is_wheel else "text/plain; charset=utf-8"
-    return FileResponse(services.blobs.path(digest), media_type=media_type, headers=headers)
+    return blob_response(services.blobs, digest, request, media_type=media_type, headers=headers)
 
 
 @router.api_route("/simple/", methods=_READ)

@@ -112,9 +112,9 @@ def look_into_release(
     """
     files = {file.kind: file for file in release.files}
     shown = files.get("source") or files["wheel"]
-    archive = blobs.path(shown.sha256)
-    tree = trees.of(shown.sha256, archive, shown.kind)
-    return look_into(tree, archive, shown.kind, path, max_bytes), shown.kind
+    with blobs.local(shown.sha256) as archive:
+        tree = trees.of(shown.sha256, archive, shown.kind)
+        return look_into(tree, archive, shown.kind, path, max_bytes), shown.kind
 
 
 def look_into(tree: SourceTree, archive: Path, kind: str, path: str, max_bytes: int) -> dict[str, Any]:

@@ -127,7 +127,8 @@ def finalize_wheel(services: Services, user: User, environment_id: str, file_id:
     facts = None
     if file.state == "stored":
         try:
-            facts = read_wheel(services.blobs.path(file.sha256), file.filename)
+            with services.blobs.local(file.sha256) as path:
+                facts = read_wheel(path, file.filename)
         except Malformed:
             with services.database.write(scope_of(environment_id)) as session:
                 session.delete(session.get_one(ReleaseFile, file_id))
@@ -157,7 +158,8 @@ def finalize_source(services: Services, user: User, environment_id: str, release
         if not release.claimed and not stored:
             raise Malformed("the source archive was announced but not uploaded yet")
     if not release.claimed:
-        check_source_archive(services.blobs.path(stored[-1].sha256), stored[-1].filename)
+        with services.blobs.local(stored[-1].sha256) as path:
+            check_source_archive(path, stored[-1].filename)
     with services.database.write(scope_of(environment_id)) as session:
         release = _release_of(session, environment_id, release_id)
         for file in release.files:

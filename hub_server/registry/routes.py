@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import FileResponse
+from fastapi.responses import Response
 from sqlalchemy.orm import Session
 
 from hub_server.access import Caller, PathEnvironment, Visitor
 from hub_server.accounts import audit
 from hub_server.accounts.tables import User
+from hub_server.blob_response import blob_response
 from hub_server.checks.answers import action_status, check_facts, check_summary
 from hub_server.checks.service import latest_checks
 from hub_server.errors import NotFound
@@ -96,9 +97,7 @@ def version_details(
 
 
 @router.get("/{owner}/{name}/@{version}/package")
-def download_package(
-    version: str, environment: PathEnvironment, request: Request, services: HubServices
-) -> FileResponse:
+def download_package(version: str, environment: PathEnvironment, request: Request, services: HubServices) -> Response:
     """Download the source archive of a version."""
     with services.database.read() as session:
         release = service.find_release(session, environment, version)
@@ -111,8 +110,9 @@ def download_package(
     if begins_download(request):
         services.downloads.note(services.database, source)
     check_is_offered(environment)
-    path = services.blobs.path(source.sha256)
-    return FileResponse(path, media_type="application/gzip", filename=source.filename)
+    return blob_response(
+        services.blobs, source.sha256, request, media_type="application/gzip", filename=source.filename
+    )
 
 
 @router.get("/{owner}/{name}/@{version}/inspect")

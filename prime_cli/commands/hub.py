@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from prime_cli.commands import hub_check, hub_token
-from prime_cli.commands.hub_options import DatabaseUrl, DataDir, data_dir_of, import_server
+from prime_cli.commands.hub_options import Blobs, DatabaseUrl, DataDir, data_dir_of, import_server
 from prime_cli.core.command_groups import new_group
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def serve(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8480,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = "",
+    blobs: Blobs = "",
     rate_limits: Annotated[bool, typer.Option(help="Refuse who uploads or logs in far too often.")] = True,
     checks: Annotated[
         int, typer.Option(metavar="N", min=0, max=64, help="Check N published versions at once; 0 checks none.")
@@ -77,6 +78,7 @@ def serve(
         port=port,
         data_dir=data_dir_of(data_dir),
         database_url=database_url or None,
+        blobs_url=blobs or None,
         public_url=public_url,
         trusted_proxies=trusted_proxies,
         log_format=LogFormat(log_format),
@@ -126,6 +128,7 @@ def collect_garbage(
         float, typer.Option("--grace-hours", min=0, help="Keep what is younger than this; under 2 the hub must be off.")
     ] = 24.0,
     database_url: DatabaseUrl = "",
+    blobs: Blobs = "",
 ) -> None:
     """Remove what nothing refers to: uploads that were cut off, and the bytes of deleted versions.
 
@@ -139,7 +142,7 @@ def collect_garbage(
     import_server()
     from hub_server.garbage import collect_garbage as collect
 
-    done = collect(data_dir_of(data_dir), database_url or None, timedelta(hours=grace_hours))
+    done = collect(data_dir_of(data_dir), database_url or None, timedelta(hours=grace_hours), blobs_url=blobs or None)
     print_result(
         asdict(done),
         f"Removed {done.blobs} blobs ({done.bytes_freed} bytes), {done.drafts} drafts and "
@@ -178,6 +181,7 @@ def back_up(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A .tar file, or a folder that keeps many backups.")],
     data_dir: DataDir = None,
     database_url: DatabaseUrl = "",
+    blobs: Blobs = "",
     without_keys: Annotated[
         bool, typer.Option("--without-keys", help="Leave out the key files, which you keep elsewhere then.")
     ] = False,
@@ -200,7 +204,12 @@ def back_up(
     from hub_server.backups.backup import back_up as make_backup
 
     done = make_backup(
-        data_dir_of(data_dir), database_url or None, target.absolute(), with_keys=not without_keys, keep=keep
+        data_dir_of(data_dir),
+        database_url or None,
+        target.absolute(),
+        blobs_url=blobs or None,
+        with_keys=not without_keys,
+        keep=keep,
     )
     print_result(
         asdict(done),
@@ -218,6 +227,7 @@ def restore(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A .tar file, or a folder of backups.")],
     data_dir: DataDir = None,
     database_url: DatabaseUrl = "",
+    blobs: Blobs = "",
     snapshot: Annotated[
         str, typer.Option(metavar="NAME", help="Which backup of a folder; the newest when left out.")
     ] = "",
@@ -240,7 +250,9 @@ def restore(
     if check_only:
         done = verify(source, snapshot or None)
     else:
-        done = restore_hub(source, data_dir_of(data_dir), database_url or None, snapshot=snapshot or None)
+        done = restore_hub(
+            source, data_dir_of(data_dir), database_url or None, blobs_url=blobs or None, snapshot=snapshot or None
+        )
     where = f"restored to {done.data_dir}" if done.data_dir else "is whole"
     print_result(
         asdict(done), f"The backup of {done.made_at} {where}: {done.rows} rows, {done.blobs} blobs, {done.bytes} bytes."

@@ -18,6 +18,13 @@ DatabaseUrl = Annotated[
         help="PostgreSQL (postgresql://...) instead of SQLite in the data folder.",
     ),
 ]  # fmt: skip
+Blobs = Annotated[
+    str,
+    typer.Option(
+        "--blobs", metavar="URL", envvar="PRIME_HUB_BLOBS", show_envvar=True,
+        help="s3://BUCKET/PREFIX, or a folder, for the published bytes; blobs in the data folder.",
+    ),
+]  # fmt: skip
 
 
 def import_server() -> ModuleType:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from object_store import ObjectStore, running_store
 from postgres import Postgres, running_postgres
 from published_tools import INSTALLERS, installed
 from running_hub import RunningHub, start_hub
@@ -16,7 +17,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what is marked `both_databases` on a hub over SQLite and on one over PostgreSQL."""
+    """Run what is marked `both_databases` on a hub over SQLite and a folder, and on one over PostgreSQL and S3."""
     if metafunc.definition.get_closest_marker("both_databases") and "hub" in metafunc.fixturenames:
         metafunc.parametrize("hub", ["sqlite", "postgresql"], indirect=True, scope="session")
 
@@ -26,6 +27,13 @@ def postgres() -> Iterator[Postgres]:
     """A PostgreSQL server for empty databases; skips where there is none."""
     with running_postgres() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    """An S3-compatible store for empty buckets."""
+    with running_store() as store:
+        yield store
 
 
 @pytest.fixture(scope="session")
@@ -45,10 +53,13 @@ def hub_on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningH
 
 
 @pytest.fixture(scope="session")
-def hub_on_postgresql(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> Iterator[RunningHub]:
-    """The same on another database."""
+def hub_on_postgresql(
+    tmp_path_factory: pytest.TempPathFactory, postgres: Postgres, object_store: ObjectStore
+) -> Iterator[RunningHub]:
+    """The same on the other database, with its blobs in the other kind of store."""
     data_dir = tmp_path_factory.mktemp("hub-on-postgresql") / "data"
-    running = start_hub(data_dir, "--database-url", postgres.fresh_url())
+    bucket = object_store.fresh_bucket()
+    running = start_hub(data_dir, "--database-url", postgres.fresh_url(), "--blobs", bucket.url)
     yield running
     running.end()
 

@@ -16,7 +16,7 @@ import pytest
 from running_hub import Push, RunningHub, answer
 
 from hub_server.accounts.service import create_user
-from hub_server.blobs import BlobStore
+from hub_server.blobs import FolderBlobs
 from hub_server.database import Database
 from hub_server.evaluations import sample_store, service
 from hub_server.evaluations.samples import read_batch
@@ -313,7 +313,7 @@ def test_samples_sort_by_number_then_text() -> None:
 
 
 def test_gc_keeps_samples_and_takes_a_batch_that_was_stored_but_never_named(tmp_path: Path) -> None:
-    database, blobs = Database(f"sqlite:///{tmp_path}/hub.db"), BlobStore(tmp_path / "blobs")
+    database, blobs = Database(f"sqlite:///{tmp_path}/hub.db"), FolderBlobs(tmp_path / "blobs")
     database.migrate()
     with database.write() as session:
         evaluation = service.begin(session, create_user(session, slug="somebody"), NewEvaluation(name="a run")).id

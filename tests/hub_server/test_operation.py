@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from running_hub import Push, RunningHub, answer, start_hub
 
 from hub_server.app import create_app
-from hub_server.blobs import BlobStore
+from hub_server.blobs import FolderBlobs
 from hub_server.database import Database
 from hub_server.errors import NotServing
 from hub_server.operation.addresses import read_public_url
@@ -104,7 +104,7 @@ def test_a_hub_without_its_blob_store_is_not_ready_and_says_so(tmp_path: Path) -
 async def test_a_hub_without_its_database_is_not_ready(tmp_path: Path) -> None:
     settings = open_settings(tmp_path, f"sqlite:///{tmp_path}/no-such-folder/hub.db")
     database = Database(settings.database_url)
-    services = Services(settings, database, BlobStore(settings.blob_dir), Signer(b"secret"))
+    services = Services(settings, database, FolderBlobs(settings.blob_dir), Signer(b"secret"))
     transport = httpx.ASGITransport(create_app(services))
     async with httpx.AsyncClient(transport=transport, base_url="http://hub") as client:
         response = await client.get("/readyz")
