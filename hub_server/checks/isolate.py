@@ -93,7 +93,7 @@ def _make_view(spec: dict[str, Any]) -> None:
         _bind(f"/dev/{name}", root)
     os.symlink("/proc/self/fd", f"{root}/dev/fd")
     for path in spec["system"]:
-        if os.path.islink(path):
+        if os.path.islink(path) and os.path.isdir(path):
             os.makedirs(os.path.dirname(root + path), exist_ok=True)
             os.symlink(os.readlink(path), root + path)
         elif os.path.exists(path):
@@ -115,6 +115,7 @@ def _make_view(spec: dict[str, Any]) -> None:
 
 
 def _bind(path: str, root: str) -> None:
+    """Let a path be in the new root as well; a file that is a link, as resolv.conf often is, with what it leads to."""
     target = root + path
     if os.path.isdir(path):
         os.makedirs(target, exist_ok=True)
