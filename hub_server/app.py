@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
@@ -12,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import DataError
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.routing import BaseRoute
 
 from hub_server.access import check_every_route_is_listed, enforce
 from hub_server.accounts import key_routes, team_routes
@@ -21,6 +23,7 @@ from hub_server.checks import routes as check_routes
 from hub_server.errors import Refusal, TooManyRequests
 from hub_server.evaluations import routes as evaluation_routes
 from hub_server.middleware import BoundedBody, OneSpelling
+from hub_server.openapi import document
 from hub_server.operation import routes as operation_routes
 from hub_server.operation.addresses import PublicAddress
 from hub_server.operation.health import Readiness
@@ -67,8 +70,10 @@ def create_app(services: Services) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _explain)
     app.add_exception_handler(DataError, _refuse_value)
     app.add_exception_handler(StarletteHTTPException, _answer_http_error)
-    for router in all_routers():
+    routers = all_routers()
+    for router in routers:
         app.include_router(router)
+    app.openapi = partial(document, app, routes_of(routers))  # type: ignore[method-assign]
     return app
 
 
@@ -84,8 +89,13 @@ def all_routers() -> list[APIRouter]:
         operation_routes,
     )  # fmt: skip
     routers = [*(domain.router for domain in domains), *page_routers]
-    check_every_route_is_listed(route for router in routers for route in router.routes)
+    check_every_route_is_listed(routes_of(routers))
     return routers
+
+
+def routes_of(routers: Sequence[APIRouter]) -> list[BaseRoute]:
+    """Return all routes of some routers."""
+    return [route for router in routers for route in router.routes]
 
 
 @asynccontextmanager
