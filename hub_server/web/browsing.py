@@ -34,13 +34,16 @@ class Browsing:
     tags: list[str] = field(default_factory=list)
     visibility: str = ""
     runtime: str = ""
+    check: str = ""
     starred: str = ""
     sort: str = _DEFAULT_SORT
 
     @property
     def is_narrowed(self) -> bool:
         """Whether anything is left out."""
-        return bool(self.search or self.owner or self.tags or self.visibility or self.runtime or self.starred)
+        return bool(
+            self.search or self.owner or self.tags or self.visibility or self.runtime or self.check or self.starred
+        )
 
     @property
     def sorts(self) -> list[tuple[str, str]]:
@@ -55,6 +58,7 @@ class Browsing:
             search=self.search or None,
             tags=self.tags,
             runtime=self.runtime or None,
+            check_states=(self.check,) if self.check else (),
             starred_only=signed_in and bool(self.starred),
         )
 
@@ -72,7 +76,7 @@ class Browsing:
             "tag": self.tags,
             "visibility": self.visibility,
         }
-        asked |= {"runtime": self.runtime, "starred": self.starred}
+        asked |= {"runtime": self.runtime, "check": self.check, "starred": self.starred}
         kept = {name: value for name, value in asked.items() if value}
         if self.sort != _DEFAULT_SORT:
             kept["sort"] = self.sort
@@ -99,12 +103,13 @@ def _browsing(
     tag: Annotated[list[str] | None, Query(max_length=10)] = None,
     visibility: Annotated[str, Query(max_length=10)] = "",
     runtime: Annotated[str, Query(max_length=50)] = "",
+    check: Annotated[str, Query(pattern="^(|passed|failed)$")] = "",
     starred: Annotated[str, Query(max_length=5)] = "",
     sort: Annotated[str, Query(max_length=20)] = _DEFAULT_SORT,
 ) -> Browsing:
     tags = [name for name in dict.fromkeys(tag or []) if name]
     sort = sort if sort in SORTS else _DEFAULT_SORT
-    return Browsing(q.strip(), owner.strip(), tags, visibility, runtime, starred, sort)
+    return Browsing(q.strip(), owner.strip(), tags, visibility, runtime, check, starred, sort)
 
 
 BrowsingQuery = Annotated[Browsing, Depends(_browsing)]

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from hub_server.access import Caller, PathEnvironment, Visitor
 from hub_server.accounts.tables import User
+from hub_server.checks.answers import Badge, badge_of
 from hub_server.checks.service import latest_checks
 from hub_server.evaluations.service import Listing as EvaluationListing
 from hub_server.evaluations.service import list_evaluations
@@ -30,6 +31,8 @@ from hub_server.web.rendering import PAGES, page
 from hub_server.web.shown_checks import shown_check
 
 router = APIRouter(include_in_schema=False)
+
+ListedRow = tuple[Environment, Release | None, Badge | None]
 
 _VERSIONS_SHOWN = 5
 _EVALUATIONS_SHOWN = 8
@@ -58,12 +61,11 @@ def home_page(
     listing = browsing.listing(signed_in=user is not None, page=number)
     with services.database.read() as session:
         found, total = list_environments(session, user, listing)
-        latest = service.latest_releases(session, found)
         return page(
             request,
             "home.html",
             browsing=browsing,
-            rows=[(environment, latest.get(environment.id)) for environment in found],
+            rows=listed_rows(session, found),
             total=total,
             facets=count_facets(session, user, listing.filters),
             pager=Pager(number, total, PER_PAGE, browsing.link),
@@ -154,6 +156,18 @@ def evaluations_page(
             plot=reward_plot(plotted),
             pager=Pager(number, total, _EVALUATIONS_ON_A_PAGE),
         )
+
+
+def listed_rows(session: Session, environments: Sequence[Environment]) -> list[ListedRow]:
+    """Return what a list shows of each environment: itself, its latest version, and the badge of its check."""
+    latest = service.latest_releases(session, environments)
+    checks = latest_checks(session, [release.id for release in latest.values()])
+    rows: list[ListedRow] = []
+    for environment in environments:
+        release = latest.get(environment.id)
+        check = checks.get(release.id) if release is not None else None
+        rows.append((environment, release, badge_of(check) if check is not None else None))
+    return rows
 
 
 def environment_path(environment: Environment) -> str:

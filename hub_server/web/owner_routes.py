@@ -8,10 +8,10 @@ from sqlalchemy import select
 from hub_server.access import Visitor
 from hub_server.accounts.tables import Owner
 from hub_server.errors import NotFound
-from hub_server.registry import service
 from hub_server.registry.listing import Filters, Listing, list_environments
 from hub_server.services import HubServices
 from hub_server.web.browsing import PER_PAGE, PageNumber, Pager
+from hub_server.web.environment_routes import listed_rows
 from hub_server.web.rendering import page
 
 router = APIRouter(include_in_schema=False)
@@ -27,6 +27,5 @@ def owner_page(owner: str, user: Visitor, request: Request, services: HubService
         theirs = Filters(owner=found.slug)
         listing = Listing(theirs, "updated_at", limit=PER_PAGE, offset=(number - 1) * PER_PAGE)
         environments, total = list_environments(session, user, listing)
-        latest = service.latest_releases(session, environments)
-        rows = [(environment, latest.get(environment.id)) for environment in environments]
+        rows = listed_rows(session, environments)
         return page(request, "owner.html", owner=found, rows=rows, pager=Pager(number, total, PER_PAGE))

@@ -47,6 +47,8 @@ def test_the_list_is_searched_narrowed_down_and_sorted(hub: RunningHub, new_user
     assert visitor.texts(".facets section li") == ["fruit 2", "math 1"]
     assert visitor.open(visitor.links(".facets a")["math"]) == 200
     assert visitor.texts(".environments h2 a") == [f"{slug}/apple-sums"]
+    assert visitor.open(f"/?owner={slug}&check=passed") == 200
+    assert "0 environments" in visitor.words
     visitor.open(f"/?owner={slug}")
     assert visitor.submit("/", q="counts APPLES") == 200
     assert visitor.texts(".environments h2 a") == [f"{slug}/apple-sums"]
