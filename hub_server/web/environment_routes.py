@@ -18,6 +18,7 @@ from hub_server.evaluations.service import Listing as EvaluationListing
 from hub_server.evaluations.service import list_evaluations
 from hub_server.evaluations.tables import Evaluation
 from hub_server.registry import service, stars
+from hub_server.registry.forks import lineage
 from hub_server.registry.listing import count_facets, list_environments
 from hub_server.registry.tables import Environment, Release
 from hub_server.services import HubServices, Services, public_url
@@ -85,6 +86,7 @@ def environment_page(environment: PathEnvironment, user: Visitor, request: Reque
             "environment.html",
             **_about_version(session, services, request, environment, latest),
             starred=stars.is_starred(session, environment.id, user),
+            forked_from=lineage(session, environment, user).get("forked_from"),
             releases=releases[:_VERSIONS_SHOWN],
             total_versions=len(releases),
             evaluations=evaluations[:_EVALUATIONS_SHOWN],

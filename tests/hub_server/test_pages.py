@@ -182,6 +182,30 @@ def test_who_is_signed_in_stars_an_environment_and_takes_it_back(hub: RunningHub
     assert visitor.client.post(f"{path}/star", data={"form_token": "x", "starred": "yes"}).status_code == 401
 
 
+def test_an_environment_that_is_deprecated_says_so(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    with hub.client(key) as client:
+        publish(client, "sums")
+        body = {"status": "deprecated", "reason": f"use totals {EVIL}"}
+        answer(client.put(f"/environmentshub/{slug}/sums/project-status", json=body))
+    visitor = Browser(hub)
+    visitor.open(f"/dashboard/environments/{slug}/sums")
+    assert visitor.texts(".notice.warn") == [f"This environment is deprecated: “use totals {EVIL}”."]
+
+
+def test_a_fork_names_its_source_to_those_who_may_see_it(hub: RunningHub, new_user: NewUser) -> None:
+    (slug, key), (other, other_key) = new_user(), new_user()
+    with hub.client(key) as client, hub.client(other_key) as forker:
+        publish(client, "sums")
+        answer(forker.post(f"/environmentshub/{slug}/sums/fork", json={}))
+        visitor = Browser(hub)
+        visitor.open(f"/dashboard/environments/{other}/sums")
+        assert visitor.links("main a")[f"{slug}/sums"] == f"/dashboard/environments/{slug}/sums"
+        answer(client.post("/environmentshub/resolve", json={"name": "sums", "visibility": "PRIVATE"}))
+        visitor.open(f"/dashboard/environments/{other}/sums")
+        assert f"{slug}/sums" not in visitor.words
+
+
 def test_evaluations_are_plotted_by_model_and_listed_in_a_table(hub: RunningHub, new_user: NewUser) -> None:
     slug, key = new_user()
     with hub.client(key) as client:
