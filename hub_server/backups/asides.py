@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,22 +14,25 @@ from pathlib import Path
 from hub_server.errors import NotServing
 
 _LOCK = "lock"
+_PREFIX = ".prime-hub.partial."
+_YOUNG_S = 60
 
 
 @contextmanager
 def folder_beside(final: Path) -> Iterator[Path]:
     """Yield a folder (0700) beside `final` that is gone at the end, unless it was renamed.
 
-    Those that killed processes left for the same name are removed first; one in which somebody works is locked.
+    Those that killed processes left there for any name are removed first; one in which somebody works is locked.
     """
-    prefix = f".{final.name}.partial."
-    for left in final.parent.glob(f"{prefix}*"):
+    for left in final.parent.glob(f"{_PREFIX}*"):
+        if not (left / _LOCK).exists() and time.time() - left.stat().st_mtime < _YOUNG_S:
+            continue  # made in this moment, and not locked yet
         try:
             with locked(left / _LOCK, "alive"):
                 shutil.rmtree(left)
         except NotServing:
             continue
-    aside = Path(tempfile.mkdtemp(prefix=prefix, dir=final.parent))
+    aside = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=final.parent))
     try:
         with locked(aside / _LOCK, "another process took this for a dead one's"):
             yield aside
