@@ -93,13 +93,15 @@ def make_wheel(
     metadata: str | None = None,
     extra: dict[str, str] | None = None,
     without: str = "",
+    has_module: bool = True,
 ) -> tuple[str, bytes]:
-    """Return the file name and the bytes of a wheel with one module; `without` leaves a member out."""
+    """Return the file name and the bytes of a wheel with one module; `without` leaves a member out that RECORD has."""
     module = name.replace("-", "_")
     folder = f"{module}-{version}.dist-info"
     about = metadata or f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Python: >=3.8\n"
     tags = "Wheel-Version: 1.0\nGenerator: by-hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    members = {f"{module}.py": code, f"{folder}/METADATA": about, f"{folder}/WHEEL": tags, **(extra or {})}
+    members = {f"{folder}/METADATA": about, f"{folder}/WHEEL": tags, **(extra or {})}
+    members = {f"{module}.py": code, **members} if has_module else members
     record = io.StringIO()
     writer = csv.writer(record, lineterminator="\n")
     for member, text in members.items():

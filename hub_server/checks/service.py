@@ -15,16 +15,23 @@ from hub_server.errors import Conflict, NotFound
 from hub_server.registry.tables import Environment, Release
 
 MAX_ATTEMPTS = 3
+LIBRARY = "library"  # the kind of a version that is no environment
 # A runner renews its claim every few seconds; one that did not for so long is dead.
 LEASE = timedelta(seconds=60)
 _KEPT_FOR_EACH_VERSION = 5
+_LIBRARY_REASON = "a library, which has no environment to load"
 _ADD_CHECK = table_of(Check).insert()
 _UNFINISHED = (CheckStatus.QUEUED, CheckStatus.RUNNING)
 
 
-def queue_first_check(session: Session, release_id: str) -> None:
-    """Queue the check of a version in the transaction that publishes it."""
-    session.connection().execute(_ADD_CHECK, {"release_id": release_id, "trigger": "publish"})
+def queue_first_check(session: Session, release_id: str, details: dict[str, Any]) -> None:
+    """Queue the check of a version in the transaction that publishes it; a plain library has nothing to check."""
+    check: dict[str, Any] = {"release_id": release_id, "trigger": "publish"}
+    if details.get("kind") == LIBRARY:
+        moment = now()
+        skipped = {"status": CheckStatus.SKIPPED, "facts": {"reason": _LIBRARY_REASON}}
+        check.update(**skipped, queued_at=moment, finished_at=moment)
+    session.connection().execute(_ADD_CHECK, check)
 
 
 def queue_check(session: Session, release: Release, trigger: str) -> Check:
@@ -55,7 +62,7 @@ def retry_check(session: Session, environment: Environment, check_id: str | None
 
     Raises:
         NotFound: there is no such check, or no version.
-        Conflict: it is running.
+        Conflict: it is running, or the version is no environment.
     """
     release_id = environment.latest_release_id
     if check_id is not None:
@@ -63,6 +70,8 @@ def retry_check(session: Session, environment: Environment, check_id: str | None
     release = session.get(Release, release_id) if release_id else None
     if release is None or release.deleted_at is not None:
         raise NotFound(f"{environment.owner.slug}/{environment.name} has no version to check: version not found")
+    if release.details.get("kind") == LIBRARY:
+        raise Conflict(f"version {release.semantic_version} is {_LIBRARY_REASON}")
     newest = latest_checks(session, [release.id]).get(release.id)
     if newest is not None and newest.status == CheckStatus.RUNNING:
         raise Conflict(f"the check of version {release.semantic_version} is running; wait for it")

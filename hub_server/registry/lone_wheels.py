@@ -17,11 +17,12 @@ from sqlalchemy.orm import Session
 
 from hub_server.accounts import audit
 from hub_server.accounts.tables import Owner, User
-from hub_server.checks.service import queue_first_check
+from hub_server.checks.service import LIBRARY, queue_first_check
 from hub_server.database import now, table_of
 from hub_server.errors import Conflict, Malformed
 from hub_server.ids import new_id
 from hub_server.registry.abouts import keep_about
+from hub_server.registry.entries import is_library
 from hub_server.registry.publishing import announce_wheel, check_announced, publish
 from hub_server.registry.service import Offered, offer_as_latest, resolve
 from hub_server.registry.status import check_takes_versions
@@ -83,12 +84,14 @@ def publish_alone(session: Session, user: User, owner: Owner, wheel: CheckedWhee
         resolve(session, user, wanted)
         found = connection.execute(_FIND, {"owner_id": owner.id, "normalized_name": normalized}).one()
     check_announced(request, found.name, max_bytes)
+    kind = _kind(found.name, wheel)
     key = version_key(request.semantic_version)
     place = {"environment_id": found.id, "version_key": key, "content_hash": request.content_hash}
     if connection.execute(_HEARD_OF, place).first() is not None:
-        return _publish_as_push(session, user, session.get_one(Environment, found.id), wheel, request, max_bytes)
+        environment = session.get_one(Environment, found.id)
+        return _publish_as_push(session, user, environment, wheel, request, kind, max_bytes)
     check_takes_versions(found.name, found.project_status)
-    details = request.metadata.model_dump(exclude_none=True)
+    details = {**request.metadata.model_dump(exclude_none=True), **kind}
     _insert(session, wheel, {**place, "semantic_version": request.semantic_version, "details": details})
     whole_name = f"{owner.slug}/{found.name} {request.semantic_version}"
     audit.record(session, user, "version.publish", whole_name, owner_id=owner.id)
@@ -119,9 +122,16 @@ def _as_push(owner: Owner, wheel: CheckedWheel) -> tuple[ResolveRequest, WheelRe
     return wanted, request
 
 
+def _kind(name: str, wheel: CheckedWheel) -> dict[str, str]:
+    """Return what the details of a version say of a plain library; nothing of an environment."""
+    found = is_library(name, wheel.filename, wheel.facts.modules, wheel.facts.requires_dist)
+    return {"kind": LIBRARY} if found else {}
+
+
 def _publish_as_push(
-    session: Session, user: User, environment: Environment, wheel: CheckedWheel, request: WheelRequest, max_bytes: int
-) -> Published:
+    session: Session, user: User, environment: Environment, wheel: CheckedWheel, request: WheelRequest,
+    kind: dict[str, str], max_bytes: int,
+) -> Published:  # fmt: skip
     announced = announce_wheel(session, environment, request, max_bytes=max_bytes)
     file = session.get_one(ReleaseFile, announced.file_id)
     is_new = not file.release.claimed
@@ -130,6 +140,7 @@ def _publish_as_push(
         file.metadata_sha256, file.requires_python = wheel.metadata_sha256, wheel.facts.requires_python
         session.flush()
         keep_about(session, file.release_id, wheel.facts)
+        file.release.details = {**file.release.details, **kind}
         session.expire(file.release, ["files"])
         publish(session, user, file.release)
     return Published(environment.name, file.release.semantic_version, is_new)
@@ -157,5 +168,5 @@ def _insert(session: Session, wheel: CheckedWheel, release: dict[str, Any]) -> N
         raise Conflict(
             f"version {release['semantic_version']}: another push with another content hash already exists"
         ) from None
-    queue_first_check(session, release_id)
+    queue_first_check(session, release_id, release["details"])
     offer_as_latest(session, release["environment_id"], Offered(release_id, release["version_key"], release["details"]))

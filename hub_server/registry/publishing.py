@@ -19,10 +19,12 @@ from hub_server.checks.service import queue_first_check
 from hub_server.database import now
 from hub_server.errors import Conflict, Malformed, NotFound, TooLarge
 from hub_server.registry.abouts import keep_about
+from hub_server.registry.archives import check_source_archive
+from hub_server.registry.entries import check_entry
 from hub_server.registry.service import Offered, offer_as_latest
 from hub_server.registry.status import check_takes_versions
 from hub_server.registry.tables import Environment, Release, ReleaseFile
-from hub_server.registry.wheels import check_source_archive, check_wheel_name, read_wheel, version_key
+from hub_server.registry.wheels import check_wheel_name, read_wheel, version_key
 from hub_server.services import Services
 from prime_cli.hub.models import VersionRequest, WheelRequest
 
@@ -117,11 +119,12 @@ def finalize_wheel(services: Services, user: User, environment_id: str, file_id:
 
     Raises:
         NotFound: no such wheel was announced here.
-        Malformed: nothing was uploaded, or the wheel is not sound; the upload is forgotten then.
+        Malformed: nothing was uploaded, or the wheel is not sound or no environment; the upload is forgotten then.
         Conflict: another push published this version first.
     """
     with services.database.read() as session:
         file = _file_of(session, environment_id, file_id)
+        name = session.get_one(Environment, environment_id).name
     if file.state == "pending":
         raise Malformed(f"{file.filename} was announced but not uploaded yet")
     facts = None
@@ -129,6 +132,7 @@ def finalize_wheel(services: Services, user: User, environment_id: str, file_id:
         try:
             with services.blobs.local(file.sha256) as path:
                 facts = read_wheel(path, file.filename)
+            check_entry(name, file.filename, facts.modules)
         except Malformed:
             with services.database.write(scope_of(environment_id)) as session:
                 session.delete(session.get_one(ReleaseFile, file_id))
@@ -197,7 +201,7 @@ def publish(session: Session, user: User, release: Release) -> None:
         raise Conflict(
             f"version {release.semantic_version} of {name}: another push with another content hash already exists"
         ) from None
-    queue_first_check(session, release.id)
+    queue_first_check(session, release.id, release.details)
     offer_as_latest(session, environment.id, Offered(release.id, release.version_key, release.details))
     whole_name = f"{environment.owner.slug}/{environment.name} {release.semantic_version}"
     audit.record(session, user, "version.publish", whole_name, owner_id=environment.owner_id)

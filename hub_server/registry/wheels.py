@@ -1,4 +1,4 @@
-"""What must be true of an uploaded wheel and of a source archive before anybody can install it."""
+"""What must be true of an uploaded wheel before anybody can install it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import base64
 import csv
 import hashlib
 import io
-import tarfile
-import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,11 +18,10 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicaliz
 from packaging.version import InvalidVersion, Version
 
 from hub_server.errors import Malformed
-from hub_server.registry.zips import StrictZip, check_member_name
+from hub_server.registry.entries import importable_modules
+from hub_server.registry.zips import StrictZip
 
 _MAX_METADATA_BYTES = 10 * 1024**2
-_MAX_UNPACKED_BYTES = 4 * 1024**3
-_MAX_MEMBERS = 100_000
 _MAX_REQUIRES_PYTHON = 200  # the width of its column
 _REMOTE_SCHEMES = ("https", "http", "git+https", "git+http", "git+ssh", "git+git")
 _RECORD_HASHES = ("sha256", "sha384", "sha512")
@@ -34,7 +31,8 @@ _RECORD_HASHES = ("sha256", "sha384", "sha512")
 class WheelFacts:
     """What a wheel says of itself: the bytes of its METADATA, and what was read in them.
 
-    `url_dependencies` are those of `requires_dist` that name an address in place of a version.
+    `url_dependencies` are those of `requires_dist` that name an address in place of a version; `modules` what can be
+    imported once it is installed, without what lies inside packages.
     """
 
     metadata: bytes
@@ -46,6 +44,7 @@ class WheelFacts:
     url_dependencies: list[str] = field(default_factory=list)
     readme: str = ""
     readme_type: str = ""
+    modules: frozenset[str] = frozenset()
 
 
 def check_wheel_name(filename: str, environment_name: str, semantic_version: str) -> None:
@@ -116,7 +115,7 @@ def _read_archive(archive: StrictZip, filename: str) -> WheelFacts:
     facts = _read_metadata(archive.read(f"{folder}/METADATA", _MAX_METADATA_BYTES), filename)
     _check_wheel_version(archive.read(f"{folder}/WHEEL", _MAX_METADATA_BYTES))
     _check_record(archive, folder)
-    return facts
+    return replace(facts, modules=importable_modules(archive.members))
 
 
 def _dist_info(archive: StrictZip, filename: str) -> str:
@@ -221,25 +220,3 @@ def _record_rows(data: bytes) -> dict[str, tuple[str, str]]:
     except (csv.Error, UnicodeDecodeError):
         raise Malformed("has a RECORD that cannot be read") from None
     return rows
-
-
-def check_source_archive(path: Path, filename: str) -> None:
-    """Check that the file at `path` is a tar.gz of plain files and folders inside itself.
-
-    Raises:
-        Malformed: it is not.
-    """
-    unpacked = 0
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            for count, member in enumerate(archive, start=1):
-                unpacked += member.size
-                if unpacked > _MAX_UNPACKED_BYTES or count > _MAX_MEMBERS:
-                    raise Malformed("unpacks to more than this hub takes")
-                if not (member.isfile() or member.isdir()):
-                    raise Malformed(f"holds {member.name!r}, which is no plain file")
-                check_member_name(member.name)
-    except Malformed as error:
-        raise Malformed(f"the archive {filename!r} {error.detail}") from None
-    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError) as error:
-        raise Malformed(f"{filename!r} is not a readable tar.gz archive: {error}") from None

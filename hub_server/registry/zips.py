@@ -27,10 +27,10 @@ _HAS_DESCRIPTOR, _IS_UTF8, _DEFLATE_HINTS = 0x0008, 0x0800, 0x0006
 _IN_ZIP64 = 0xFFFFFFFF
 _UNICODE_PATH = 0x7075
 _CHUNK_BYTES = 256 * 1024
-_MAX_UNPACKED_BYTES = 4 * 1024**3
+MAX_UNPACKED_BYTES = 4 * 1024**3
 # What compresses better than this and is large besides was made to fill a disk.
-_MAX_RATIO = 100
-_RATIO_COUNTS_FROM_BYTES = 64 * 1024**2
+MAX_RATIO = 100
+RATIO_COUNTS_FROM_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,8 @@ class StrictZip:
 
     def _check_sizes(self, infos: list[zipfile.ZipInfo]) -> None:
         packed, unpacked = self._file.seek(0, os.SEEK_END), sum(info.file_size for info in infos)
-        is_bomb = unpacked > _RATIO_COUNTS_FROM_BYTES and unpacked > _MAX_RATIO * packed
-        if unpacked > _MAX_UNPACKED_BYTES or is_bomb:
+        is_bomb = unpacked > RATIO_COUNTS_FROM_BYTES and unpacked > MAX_RATIO * packed
+        if unpacked > MAX_UNPACKED_BYTES or is_bomb:
             raise Malformed(f"unpacks to {unpacked} bytes, which is more than this hub takes")
 
     def _member(self, info: zipfile.ZipInfo, end: int) -> Member:

@@ -41,7 +41,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 def queue(database: Database, release_id: str = "v1") -> str:
     """Queue the check of a version as publishing does, and return its id."""
     with database.write() as session:
-        service.queue_first_check(session, release_id)
+        service.queue_first_check(session, release_id, {})
         return session.scalars(select(Check.id).order_by(Check.queued_at.desc(), Check.id)).first() or ""
 
 

@@ -97,6 +97,46 @@ def test_what_cannot_be_published_by_form_says_why_and_leaves_nothing(hub: Runni
     assert not (hub.data_dir / "blobs" / "sha256" / sha256(data)[:2] / sha256(data)).exists()
 
 
+def named(name: str, version: str, *, needs: str = "", **members: str) -> tuple[str, bytes]:
+    """Return a wheel of these files alone: `a__b_py` is a/b.py."""
+    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+    extra = {key.replace("__", "/", 1).replace("_py", ".py"): text for key, text in members.items()}
+    return make_wheel(name, version, metadata=about, extra=extra, has_module=False)
+
+
+def test_a_library_that_is_imported_by_another_name_is_taken_by_form_and_marked(
+    hub: RunningHub, new_user: NewUser
+) -> None:
+    slug, key = new_user()
+    for version in ("0.1.0", "0.2.0"):
+        assert send(hub, slug, key, *named("PyYAML-like", version, yaml_py="VALUE = 1\n")).is_success
+    with hub.client(key) as client:
+        details = answer(client.get(f"/environmentshub/{slug}/PyYAML-like/@latest"))["data"]
+        assert (details["metadata"]["kind"], details["check"]["status"]) == ("library", "skipped")
+        assert details["check"]["reason"] == "a library, which has no environment to load"
+        retried = client.post(f"/environmentshub/{slug}/pyyaml-like/actions/retry", json={})
+        assert retried.status_code == 409
+        assert answer(client.get(f"/environmentshub/{slug}/PyYAML-like/@latest"))["data"] == details
+
+
+def test_a_wheel_that_cannot_be_imported_as_what_it_is_is_refused_by_form(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    needs = "Requires-Dist: Verifiers>=0.1.14 ; python_version > '3'\n"
+    cases = {
+        "it has other": named("no-entry", "0.1.0", needs=needs, other_py="VALUE = 1\n"),
+        "no_entry/__init__.py, by which the environment 'no-entry' is imported": named(
+            "no-entry", "0.1.0", needs=needs, no_entry__core_py="VALUE = 1\n"
+        ),
+        "it has nothing that can be imported": named("no-entry", "0.1.0"),
+    }
+    for words, (filename, data) in cases.items():
+        refused = send(hub, slug, key, filename, data)
+        assert refused.status_code == 400, (words, refused.text)
+        assert words in refused.json()["detail"]
+    with hub.client(key) as client:
+        assert answer(client.get("/environmentshub/", params={"mine_only": True}))["total_count"] == 0
+
+
 def test_only_the_owner_publishes_and_only_with_a_key(hub: RunningHub, new_user: NewUser) -> None:
     slug, key = new_user()
     stranger, stranger_key = new_user()

@@ -19,7 +19,8 @@ from running_hub import make_source, make_wheel
 
 from hub_server.errors import Malformed
 from hub_server.registry import zips
-from hub_server.registry.wheels import check_source_archive, read_wheel
+from hub_server.registry.archives import check_source_archive
+from hub_server.registry.wheels import read_wheel
 
 NAME, SOUND = make_wheel("some-task", "0.1.0", code="VALUE = 1\n" * 200)
 RECORD = "some_task-0.1.0.dist-info/RECORD"
@@ -156,7 +157,7 @@ def test_sound_wheels_of_every_kind_are_taken() -> None:
 
 
 def test_what_unpacks_far_beyond_its_size_is_refused_before_it_is_unpacked() -> None:
-    bomb = rebuilt(base=make_wheel("some-task", "0.1.0", code="\0" * (zips._RATIO_COUNTS_FROM_BYTES + 1))[1])
+    bomb = rebuilt(base=make_wheel("some-task", "0.1.0", code="\0" * (zips.RATIO_COUNTS_FROM_BYTES + 1))[1])
     assert len(bomb) < 200_000
     with pytest.raises(Malformed, match="more than this hub takes"):
         read(bomb)

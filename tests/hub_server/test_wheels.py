@@ -12,7 +12,8 @@ import pytest
 from running_hub import make_source, make_wheel
 
 from hub_server.errors import Malformed
-from hub_server.registry.wheels import check_source_archive, read_wheel, version_key
+from hub_server.registry.archives import check_source_archive
+from hub_server.registry.wheels import read_wheel, version_key
 
 NAME = "some_task-0.1.0-py3-none-any.whl"
 
