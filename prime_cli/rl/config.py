@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from prime_cli.core.config_file import StrictModel
+from prime_cli.rl.step_config import LossConfig, OptimizerConfig, SchedulerConfig
 
 
 class SamplingConfig(StrictModel):
@@ -25,29 +26,6 @@ class EnvironmentConfig(StrictModel):
     name: str | None = None
     args: dict[str, Any] = Field(default_factory=dict)
     timeout: float | None = Field(default=None, gt=0, description="seconds that one group of rollouts may take")
-
-
-class OptimizerConfig(StrictModel):
-    """AdamW. `max_norm` clips the global gradient norm."""
-
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = Field(default=0.0, ge=0)
-    max_norm: float = Field(default=1.0, gt=0)
-
-
-class SchedulerConfig(StrictModel):
-    """Learning rate over steps: rises over `warmup_steps`, then stays, or falls to zero over the last `decay_steps`."""
-
-    warmup_steps: int = Field(default=10, ge=0)
-    decay_steps: int = Field(default=0, ge=0)
-
-
-class LossConfig(StrictModel):
-    """DPPO with a KL term: see `prime_cli.rl.trainer.loss`."""
-
-    dppo_mask_low: float = Field(default=0.2, gt=0, le=1)
-    dppo_mask_high: float = Field(default=0.2, gt=0, le=1)
-    kl_tau: float = Field(default=1e-3, ge=0)
 
 
 class TrainerConfig(StrictModel):

@@ -16,13 +16,17 @@ from safetensors.numpy import load_file, save_file
 
 from prime_cli.core.files import directory_written_aside
 
+COLUMNS = ("token_ids", "logprobs", "advantages", "rl_weights", "ce_weights", "ref_kl_weights", "ref_logprobs")
+"""The columns of a sample, one entry per token each."""
+
 
 @dataclass
 class Sample:
     """One training sequence. All lists have one entry per token, prompt and completion alike.
 
-    `rl_weights` and `ce_weights` say how much each token counts in the two components of the loss (0: not at all);
-    `logprobs` are those of the policy that sampled the token (0 where none did).
+    `rl_weights`, `ce_weights` and `ref_kl_weights` say how much each token counts in the three components of the loss
+    (0: not at all); `logprobs` are those of the policy that sampled the token (0 where none did), `ref_logprobs` those
+    of a teacher. Columns left out are 0 throughout.
     """
 
     token_ids: list[int]
@@ -31,11 +35,13 @@ class Sample:
     rl_weights: list[float]
     ce_weights: list[float]
     temperature: float = 1.0
+    ref_kl_weights: list[float] = field(default_factory=list)
+    ref_logprobs: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        lengths = {
-            len(column) for column in (self.token_ids, self.logprobs, self.advantages, self.rl_weights, self.ce_weights)
-        }
+        self.ref_kl_weights = self.ref_kl_weights or [0.0] * len(self.token_ids)
+        self.ref_logprobs = self.ref_logprobs or [0.0] * len(self.token_ids)
+        lengths = {len(getattr(self, name)) for name in COLUMNS}
         assert len(lengths) == 1, f"columns of different lengths: {lengths}"
 
 
@@ -53,12 +59,10 @@ def write_batch(batch: Batch, folder: Path) -> None:
     arrays = {
         "lengths": np.array([len(sample.token_ids) for sample in batch.samples], dtype=np.int64),
         "temperatures": np.array([sample.temperature for sample in batch.samples], dtype=np.float32),
-        "token_ids": _joined([sample.token_ids for sample in batch.samples], np.int64),
-        "logprobs": _joined([sample.logprobs for sample in batch.samples], np.float32),
-        "advantages": _joined([sample.advantages for sample in batch.samples], np.float32),
-        "rl_weights": _joined([sample.rl_weights for sample in batch.samples], np.float32),
-        "ce_weights": _joined([sample.ce_weights for sample in batch.samples], np.float32),
     }
+    for name in COLUMNS:
+        dtype = np.int64 if name == "token_ids" else np.float32
+        arrays[name] = _joined([getattr(sample, name) for sample in batch.samples], dtype)
     with directory_written_aside(folder) as aside:
         save_file(arrays, aside / "arrays.safetensors")
         (aside / "batch.json").write_text(json.dumps({"step": batch.step, "facts": batch.facts}))
@@ -69,19 +73,9 @@ def read_batch(folder: Path) -> Batch:
     arrays = load_file(folder / "arrays.safetensors")
     about = json.loads((folder / "batch.json").read_text())
     bounds = np.cumsum(arrays["lengths"])[:-1]
-    columns = {
-        name: np.split(arrays[name], bounds)
-        for name in ("token_ids", "logprobs", "advantages", "rl_weights", "ce_weights")
-    }
+    columns = {name: np.split(arrays[name], bounds) for name in COLUMNS}
     samples = [
-        Sample(
-            token_ids=columns["token_ids"][i].tolist(),
-            logprobs=columns["logprobs"][i].tolist(),
-            advantages=columns["advantages"][i].tolist(),
-            rl_weights=columns["rl_weights"][i].tolist(),
-            ce_weights=columns["ce_weights"][i].tolist(),
-            temperature=float(arrays["temperatures"][i]),
-        )
+        Sample(temperature=float(arrays["temperatures"][i]), **{name: columns[name][i].tolist() for name in COLUMNS})
         for i in range(len(arrays["lengths"]))
     ]
     return Batch(about["step"], samples, about["facts"])

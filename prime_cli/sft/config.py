@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from prime_cli.core.config_file import StrictModel
-from prime_cli.rl.config import CheckpointsConfig, OptimizerConfig, SchedulerConfig
+from prime_cli.rl.config import CheckpointsConfig
+from prime_cli.rl.step_config import OptimizerConfig, SchedulerConfig
 
 
 class DataConfig(StrictModel):

@@ -12,8 +12,8 @@ from pathlib import Path
 from prime_cli.core.errors import ConfigError
 from prime_cli.core.files import write_json_atomically
 from prime_cli.models.folder import check_model_folder, load_causal_model, load_tokenizer, save_model_folder
-from prime_cli.rl.config import LossConfig
 from prime_cli.rl.run_directory import SFT_FOLDERS, RunDirectory, create_run_directory
+from prime_cli.rl.step_config import LossConfig
 from prime_cli.rl.trainer.learner import Learner
 from prime_cli.rl.transport import Sample
 from prime_cli.sft.config import SFTConfig

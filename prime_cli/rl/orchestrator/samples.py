@@ -67,4 +67,5 @@ def _append(
     sample.logprobs += logprobs if sampled else [0.0] * count
     sample.advantages += [advantage if sampled else 0.0] * count
     sample.rl_weights += [float(bool(m)) for m in mask] if sampled else [0.0] * count
-    sample.ce_weights += [0.0] * count
+    for column in (sample.ce_weights, sample.ref_kl_weights, sample.ref_logprobs):
+        column += [0.0] * count

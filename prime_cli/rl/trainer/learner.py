@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.rl.config import LossConfig, OptimizerConfig, SchedulerConfig
-from prime_cli.rl.trainer.loss import loss_of, token_logprobs
-from prime_cli.rl.trainer.micro_batches import MicroBatch, micro_batches_of
+from prime_cli.rl.step_config import LossConfig, OptimizerConfig, SchedulerConfig
+from prime_cli.rl.trainer.loss import TokenTotals, loss_of, token_logprobs
+from prime_cli.rl.trainer.micro_batches import MicroBatch, micro_batches_of, token_totals
 from prime_cli.rl.transport import Sample
 
 
@@ -26,6 +26,7 @@ class StepReport:
     mismatch_kl_max: float
     ratio: float
     masked_share: float
+    ref_kl: float
     grad_norm: float
     learning_rate: float
     tokens: int
@@ -88,14 +89,13 @@ class Learner:
         batches = micro_batches_of(
             samples, max_tokens=self._micro_batch_tokens, seq_len=self._seq_len, device=self._device
         )
-        rl_total = sum(int((batch.columns.rl_weights != 0).sum()) for batch in batches)
-        ce_total = sum(int((batch.columns.ce_weights != 0).sum()) for batch in batches)
-        totals = _Totals()
+        counts = token_totals(samples, self._seq_len)
+        sums = _Sums()
         for batch in batches:
-            self._backward(batch, rl_total, ce_total, totals)
+            self._backward(batch, counts, sums)
         rate = self._learning_rate * learning_rate_factor(self._steps_taken, self._total_steps, self._scheduler)
         grad_norm = 0.0
-        if rl_total or ce_total:
+        if counts.all:
             grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._max_norm))
             if not math.isfinite(grad_norm):
                 raise TrainingDiverged(self._steps_taken + 1)
@@ -104,18 +104,19 @@ class Learner:
             self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._steps_taken += 1
-        counted = max(rl_total, 1)
+        sampled = max(sums.sampled, 1)
         return StepReport(
-            loss=totals.loss,
-            entropy=totals.entropy / max(rl_total + ce_total, 1),
-            mismatch_kl=totals.mismatch_kl / counted,
-            mismatch_kl_max=totals.mismatch_kl_max,
-            ratio=totals.ratio / counted,
-            masked_share=totals.masked / counted,
+            loss=sums.loss,
+            entropy=sums.entropy / max(sums.counted, 1),
+            mismatch_kl=sums.mismatch_kl / sampled,
+            mismatch_kl_max=sums.mismatch_kl_max,
+            ratio=sums.ratio / sampled,
+            masked_share=sums.masked / sampled,
+            ref_kl=sums.ref_kl / max(counts.ref_kl, 1),
             grad_norm=grad_norm,
             learning_rate=rate,
             tokens=sum(batch.real_tokens for batch in batches),
-            loss_tokens=rl_total + ce_total,
+            loss_tokens=sums.counted,
         )
 
     def evaluate(self, samples: Sequence[Sample]) -> float:
@@ -133,28 +134,34 @@ class Learner:
                 count += int(counted.sum())
         return total / max(count, 1)
 
-    def _backward(self, batch: MicroBatch, rl_total: int, ce_total: int, totals: _Totals) -> None:
+    def _backward(self, batch: MicroBatch, counts: TokenTotals, sums: _Sums) -> None:
         logits = self.model(input_ids=batch.token_ids, use_cache=False).logits
         logprobs, entropies = token_logprobs(logits, batch.token_ids, batch.temperatures)
-        parts = loss_of(logprobs, batch.columns, self._loss, rl_total=rl_total, ce_total=ce_total)
+        parts = loss_of(logprobs, batch.columns, self._loss, totals=counts)
         parts.loss.backward()
-        counted = (batch.columns.rl_weights != 0) | (batch.columns.ce_weights != 0)
-        totals.loss += float(parts.loss.detach())
-        totals.entropy += float(entropies[counted].sum())
-        totals.mismatch_kl += parts.mismatch_kl_sum
-        totals.mismatch_kl_max = max(totals.mismatch_kl_max, parts.mismatch_kl_max)
-        totals.ratio += parts.ratio_sum
-        totals.masked += parts.masked_tokens
+        counted = batch.columns.counted
+        sums.loss += float(parts.loss.detach())
+        sums.counted += int(counted.sum())
+        sums.sampled += parts.sampled_tokens
+        sums.entropy += float(entropies[counted].sum())
+        sums.mismatch_kl += parts.mismatch_kl_sum
+        sums.mismatch_kl_max = max(sums.mismatch_kl_max, parts.mismatch_kl_max)
+        sums.ratio += parts.ratio_sum
+        sums.masked += parts.masked_tokens
+        sums.ref_kl += parts.ref_kl_sum
 
 
 @dataclass
-class _Totals:
+class _Sums:
     loss: float = 0.0
+    counted: int = 0
+    sampled: int = 0
     entropy: float = 0.0
     mismatch_kl: float = 0.0
     mismatch_kl_max: float = 0.0
     ratio: float = 0.0
     masked: int = 0
+    ref_kl: float = 0.0
 
 
 def learning_rate_factor(step: int, total_steps: int, scheduler: SchedulerConfig) -> float:

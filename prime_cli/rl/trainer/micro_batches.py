@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from prime_cli.rl.trainer.loss import TokenColumns
+from prime_cli.rl.trainer.loss import TokenColumns, TokenTotals
 from prime_cli.rl.transport import Sample
 
 
@@ -57,6 +57,18 @@ def _padded(samples: Sequence[Sample], seq_len: int, device: str) -> MicroBatch:
             advantages=column([sample.advantages for sample in samples], torch.float32),
             rl_weights=column([sample.rl_weights for sample in samples], torch.float32),
             ce_weights=column([sample.ce_weights for sample in samples], torch.float32),
+            ref_kl_weights=column([sample.ref_kl_weights for sample in samples], torch.float32),
+            ref_logprobs=column([sample.ref_logprobs for sample in samples], torch.float32),
+            documents=torch.arange(len(samples), device=device)[:, None].expand(-1, width),
         ),
         real_tokens=sum(min(len(sample.token_ids), seq_len) for sample in samples),
     )
+
+
+def token_totals(samples: Sequence[Sample], seq_len: int) -> TokenTotals:
+    """Return how many tokens of a batch count in each component of the loss, once samples are cut at `seq_len`."""
+
+    def count(column: str) -> int:
+        return sum(weight != 0 for sample in samples for weight in getattr(sample, column)[:seq_len])
+
+    return TokenTotals(rl=count("rl_weights"), ce=count("ce_weights"), ref_kl=count("ref_kl_weights"))

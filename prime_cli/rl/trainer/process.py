@@ -105,6 +105,7 @@ def _metrics(report: StepReport, waited_s: float, trained_s: float, broadcast_s:
         "mismatch_kl/max": report.mismatch_kl_max,
         "ratio/mean": report.ratio,
         "is_masked": report.masked_share,
+        "ref_kl/mean": report.ref_kl,
         "optim/grad_norm": report.grad_norm,
         "optim/lr": report.learning_rate,
         "progress/tokens": report.tokens,
