@@ -313,3 +313,17 @@ def test_the_older_generation_lists_checks_as_actions(client: PublishedClient, o
     push(client, owner, "checked")
     told = json.loads(client.prints("env", "action", "list", f"{owner}/checked", "--output", "json"))
     assert isinstance(told["actions"], list)
+
+
+def test_traces_are_uploaded_found_and_deleted(client: PublishedClient, owner: str) -> None:
+    lines = client.workspace / "traces.jsonl"
+    lines.write_text(
+        json.dumps({"id": f"trace-of-{owner}", "task": {"data": {"idx": 0}}, "nodes": [], "rewards": {}}) + "\n"
+    )
+    assert json.loads(client.prints("traces", "upload", str(lines), "--output", "json"))["num_batches"] == 1
+    (item,) = json.loads(client.prints("traces", "list", "--output", "json"))["items"]
+    assert item["trace_id"] == f"trace-of-{owner}"
+    read = json.loads(client.prints("traces", "get", item["trace_id"], "--output", "json"))
+    assert read["trace_id"] == item["trace_id"]
+    client.prints("traces", "delete", item["trace_id"], "--yes")
+    assert json.loads(client.prints("traces", "list", "--output", "json"))["items"] == []
