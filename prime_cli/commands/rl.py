@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from prime_cli.commands import rl_runs
 from prime_cli.core.command_groups import new_group
 
 app = new_group("Train a model with reinforcement learning.")
@@ -64,3 +65,6 @@ def plot(
     typer.echo(terminal_curve(rewards, colour=out.stdout_console().is_terminal and not out.mode().plain))
     if picture is not None:
         out.note(f"picture: {picture}")
+
+
+rl_runs.register(app)

@@ -108,6 +108,11 @@ def test_the_whole_loop_from_an_empty_folder_to_trained_weights(
     assert before["num_rollouts"] == 16
     trained = prime(user, "rl", "run", "rl.toml")
     run = user / trained["path"]
+    (listed,) = prime(user, "rl", "list")["runs"]
+    assert (listed["state"], listed["steps"], listed["exported_steps"]) == ("finished", 3, [2, 3])
+    assert [row["step"] for row in prime(user, "rl", "metrics", "run")["metrics"]] == [1, 2, 3]
+    assert len(prime(user, "rl", "samples", "run", "--step", "2", "-n", "50")["rollouts"]) == 32
+    assert prime(user, "rl", "export", "run", "--to", "exported")["step"] == 3
     assert sorted(path.name for path in (run / "weights").iterdir()) == ["step_2", "step_3"]
     rollouts = [json.loads(line) for line in (run / "rollouts" / "step_3.jsonl").read_text().splitlines()]
     assert len(rollouts) == 32
