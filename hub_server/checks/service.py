@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, CursorResult, Update, and_, delete, func, select, update
+from sqlalchemy import ColumnElement, CursorResult, ScalarSelect, Update, and_, delete, func, select, update
 from sqlalchemy.orm import Session, undefer
 
 from hub_server.checks.tables import Check, CheckStatus
@@ -165,15 +165,15 @@ def latest_checks(session: Session, release_ids: Sequence[str]) -> dict[str, Che
     return {check.release_id: check for check in found}
 
 
-def newest_check_is(release_id: Any, states: Sequence[str]) -> ColumnElement[bool]:
-    """Return the condition that the newest check of a version is in one of these states."""
+def newest_check_status(release_id: Any) -> ScalarSelect[str]:
+    """Return the state of the newest check of a version, as a part of a statement; NULL where there is none."""
     newest = (
         select(Check.status)
         .where(Check.release_id == release_id)
         .order_by(Check.queued_at.desc(), Check.id.desc())
         .limit(1)
     )
-    return newest.scalar_subquery().in_(states)
+    return newest.scalar_subquery()
 
 
 def list_checks(

@@ -11,7 +11,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, selectinload
 
 from hub_server.accounts.tables import Owner, User
 from hub_server.accounts.teams import belongs_to
-from hub_server.checks.service import newest_check_is
+from hub_server.checks.service import newest_check_status
 from hub_server.registry.service import visible_to
 from hub_server.registry.tables import Environment, EnvironmentTag, Release, Star
 from prime_cli.hub.models import Visibility
@@ -80,9 +80,10 @@ def list_environments(session: Session, user: User | None, listing: Listing) -> 
 
 
 def count_facets(session: Session, user: User | None, filters: Filters) -> dict[str, list[dict[str, object]]]:
-    """Return how many of the environments of a listing, all pages of it, have each tag, owner, visibility and runtime.
+    """Return how many of the environments of a listing, all pages of it, have each tag, owner, runtime and so on.
 
-    The most frequent come first; of tags and owners the first 50.
+    `checks` are the states of the newest check of the latest version. The most frequent come first; of tags and owners
+    the first 50.
     """
     matching = _matching(select(Environment.id), user, filters).subquery()
     sources: dict[str, tuple[Any, Any]] = {
@@ -95,6 +96,8 @@ def count_facets(session: Session, user: User | None, filters: Filters) -> dict[
         for name, (column, is_of) in sources.items()
     }
     facets["visibility"] = select(Environment.visibility, func.count()).group_by(Environment.visibility)
+    status = newest_check_status(Environment.latest_release_id).label("status")
+    facets["checks"] = select(status, func.count()).select_from(Environment).group_by(status)
     return {name: _most_frequent(session, counted, matching) for name, counted in facets.items()}
 
 
@@ -122,7 +125,7 @@ def _matching(rows: Select[Any], user: User | None, filters: Filters) -> Select[
             Environment.latest_release_id.in_(select(Release.id).where(Release.runtime_hint == filters.runtime))
         )
     if filters.check_states:
-        conditions.append(newest_check_is(Environment.latest_release_id, filters.check_states))
+        conditions.append(newest_check_status(Environment.latest_release_id).in_(filters.check_states))
     for word in (filters.search or "").lower().split():
         conditions.append(_mentions(word))
     for tag in filters.tags:

@@ -10,7 +10,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import Version
-from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, func, or_, select, update
 from sqlalchemy.orm import Session, selectinload
 
 from hub_server.accounts import audit
@@ -109,6 +109,15 @@ def releases_of(session: Session, environment: Environment) -> list[Release]:
     """Return the published versions with their files, newest first."""
     published = select(Release).where(_is_version_of(environment)).options(selectinload(Release.files))
     return list(session.scalars(published.order_by(Release.published_at.desc(), Release.id)))
+
+
+def newest_releases(
+    session: Session, environment: Environment, *, limit: int, offset: int = 0
+) -> tuple[list[Release], int]:
+    """Return one page of the published versions, newest first, and how many there are in all."""
+    total = session.scalar(select(func.count()).select_from(Release).where(_is_version_of(environment))) or 0
+    published = select(Release).where(_is_version_of(environment)).order_by(Release.published_at.desc(), Release.id)
+    return list(session.scalars(published.limit(limit).offset(offset))), total
 
 
 def latest_releases(session: Session, environments: Sequence[Environment]) -> dict[str, Release]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -18,9 +19,10 @@ from hub_server.evaluations.service import Listing as EvaluationListing
 from hub_server.evaluations.service import list_evaluations
 from hub_server.evaluations.tables import Evaluation
 from hub_server.registry import service, stars
+from hub_server.registry.abouts import dependency_warnings
 from hub_server.registry.forks import lineage
 from hub_server.registry.listing import count_facets, list_environments
-from hub_server.registry.tables import Environment, Release
+from hub_server.registry.tables import Environment, Release, ReleaseAbout
 from hub_server.services import HubServices, Services, public_url
 from hub_server.web.browsing import PER_PAGE, BrowsingQuery, PageNumber, Pager
 from hub_server.web.forms import check_form
@@ -30,10 +32,12 @@ from hub_server.web.plots import reward_plot
 from hub_server.web.readme import render_readme
 from hub_server.web.rendering import PAGES, page
 from hub_server.web.shown_checks import shown_check
+from prime_cli.hub.models import ProjectStatus
 
 router = APIRouter(include_in_schema=False)
 
 ListedRow = tuple[Environment, Release | None, Badge | None]
+VersionRow = tuple[Release, Badge | None]
 
 _VERSIONS_SHOWN = 5
 _EVALUATIONS_SHOWN = 8
@@ -78,7 +82,7 @@ def environment_page(environment: PathEnvironment, user: Visitor, request: Reque
     """One environment: its README, how to install it, its newest versions and evaluations."""
     with services.database.read() as session:
         environment = session.get_one(Environment, environment.id)
-        releases = service.releases_of(session, environment)
+        releases, total_versions = service.newest_releases(session, environment, limit=_VERSIONS_SHOWN)
         latest = service.latest_releases(session, [environment]).get(environment.id)
         evaluations, total = _evaluations(session, user, environment, limit=_EVALUATIONS_PLOTTED)
         return page(
@@ -87,8 +91,8 @@ def environment_page(environment: PathEnvironment, user: Visitor, request: Reque
             **_about_version(session, services, request, environment, latest),
             starred=stars.is_starred(session, environment.id, user),
             forked_from=lineage(session, environment, user).get("forked_from"),
-            releases=releases[:_VERSIONS_SHOWN],
-            total_versions=len(releases),
+            versions=version_rows(session, releases),
+            total_versions=total_versions,
             evaluations=evaluations[:_EVALUATIONS_SHOWN],
             total_evaluations=total,
             plot=reward_plot(evaluations),
@@ -118,15 +122,15 @@ def versions_page(
     """All published versions of an environment, newest first."""
     with services.database.read() as session:
         environment = session.get_one(Environment, environment.id)
-        releases = service.releases_of(session, environment)
-        first = (number - 1) * _VERSIONS_ON_A_PAGE
+        skipped = (number - 1) * _VERSIONS_ON_A_PAGE
+        releases, total = service.newest_releases(session, environment, limit=_VERSIONS_ON_A_PAGE, offset=skipped)
         return page(
             request,
             "versions.html",
             environment=environment,
-            releases=releases[first : first + _VERSIONS_ON_A_PAGE],
-            total_versions=len(releases),
-            pager=Pager(number, len(releases), _VERSIONS_ON_A_PAGE),
+            versions=version_rows(session, releases),
+            total_versions=total,
+            pager=Pager(number, total, _VERSIONS_ON_A_PAGE),
         )
 
 
@@ -172,6 +176,12 @@ def listed_rows(session: Session, environments: Sequence[Environment]) -> list[L
     return rows
 
 
+def version_rows(session: Session, releases: Sequence[Release]) -> list[VersionRow]:
+    """Return what a table shows of each version: itself, and the badge of its check where it has one."""
+    checks = latest_checks(session, [release.id for release in releases])
+    return [(release, badge_of(checks[release.id]) if release.id in checks else None) for release in releases]
+
+
 def environment_path(environment: Environment) -> str:
     """Return the address of an environment's page."""
     return f"/dashboard/environments/{environment.owner.slug}/{quote(environment.name, safe='')}"
@@ -189,6 +199,10 @@ def _about_version(
 ) -> dict[str, Any]:
     """Return what both the page of an environment and that of a version show of one version."""
     facts = facts_of(services.blobs, release)
+    about = session.get(ReleaseAbout, release.id) if release is not None else None
+    if about is not None:
+        facts = replace(facts, readme=about.readme, readme_type=about.readme_type)
+    is_offered = environment.project_status != ProjectStatus.QUARANTINED
     files_path = f"{environment_path(environment)}/versions/{release.semantic_version}/files" if release else None
     check = latest_checks(session, [release.id]).get(release.id) if release is not None else None
     return {
@@ -198,5 +212,7 @@ def _about_version(
         "facts": facts,
         "files_path": files_path,
         "readme": render_readme(facts.readme, facts.readme_type, files_path) if facts.readme.strip() else None,
-        "install": install_lines(environment, release, public_url(request)) if release is not None else [],
+        "dependency_warnings": dependency_warnings(about.url_dependencies) if about is not None else [],
+        "is_offered": is_offered,
+        "install": install_lines(environment, release, public_url(request)) if release and is_offered else [],
     }

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from hub_server.access import PathEnvironment
 from hub_server.registry import inspect, service
+from hub_server.registry.status import check_is_offered
 from hub_server.registry.tables import Environment
 from hub_server.services import HubServices
 from hub_server.web.environment_routes import environment_path
@@ -35,6 +36,7 @@ def file_page(
 
 
 def _source(version: str, path: str, environment: Environment, request: Request, services: HubServices) -> Response:
+    check_is_offered(environment)
     with services.database.read() as session:
         environment = session.get_one(Environment, environment.id)
         release = service.find_release(session, environment, version)

@@ -98,6 +98,9 @@ def test_a_broken_environment_is_published_all_the_same_and_says_where_it_fails(
     with checking_hub.client() as nobody:
         (row,) = answer(nobody.get("/environmentshub/alice/broken/versions"))["data"]["versions"]
         page = nobody.get(f"{checking_hub.url}/dashboard/environments/alice/broken").text
+        home = nobody.get(f"{checking_hub.url}/?owner=alice&q=broken").text
+    assert '<a href="/?q=broken&amp;owner=alice&amp;check=failed">failed</a> <span class="quiet">1</span>' in home
+    assert '<span class="badge bad">fails at import</span>' in page
     assert row["check"] == {key: check[key] for key in ("id", "status", "badge", "reason")}
     assert "RuntimeError: not today" in page
 

@@ -148,6 +148,7 @@ def test_facets_count_what_the_caller_may_see(hub: RunningHub, new_user: NewUser
         assert seen["owners"] == [(slug, 3)]
         assert seen["visibility"] == [("PUBLIC", 3)]
         assert seen["runtimes"] == []
+        assert seen["checks"] == [("queued", 3)]
         assert facets(client)["visibility"] == [("PUBLIC", 3), ("PRIVATE", 1)]
         assert facets(client, tags=["a"])["tags"] == [("a", 1), ("b", 1)]
         assert facets(client, visibility="PRIVATE")["tags"] == [("b", 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 
 import httpx
@@ -12,6 +13,14 @@ from running_hub import Push, RunningHub, answer, make_source, make_wheel
 NewUser = Callable[[], tuple[str, str]]
 EVIL = "<script>alert(1)</script>"
 README = "# Sums\n\nAdd *two* numbers. See [the code](sums.py#L2) and <b onclick=x>this</b>.\n"
+_COPIES_OF_A_VERSION = """
+    WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 150)
+    INSERT INTO releases (id, environment_id, semantic_version, version_key, content_hash, details, wheel_only, claimed,
+                          created_at, published_at, yanked_reason)
+    SELECT hex(randomblob(16)), environment_id, '0.' || n || '.0', '0.' || n, hex(randomblob(32)), details, wheel_only,
+           claimed, created_at, '2020-01-01 00:' || printf('%02d:%02d', n / 60, n % 60) || '.000000', ''
+    FROM releases, numbers WHERE environment_id = :environment
+"""
 
 
 def publish(
@@ -97,6 +106,60 @@ def test_an_environment_shows_its_readme_how_to_install_it_and_its_versions(hub:
         assert words in visitor.words
     assert visitor.open(f"/dashboard/environments/{slug}/sums/versions") == 200
     assert visitor.texts("tbody th[scope=row]") == ["0.2.0 Latest", "0.1.0"]
+    assert visitor.texts("tbody td .badge") == ["not checked yet", "not checked yet"]
+
+
+def test_versions_come_in_pages_of_a_hundred(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    with hub.client(key) as client:
+        push = publish(client, "sums", "1.0.0")
+    with sqlite3.connect(hub.data_dir / "hub.db", timeout=30) as database:
+        database.execute(_COPIES_OF_A_VERSION, {"environment": push.environment_id})
+    database.close()
+    visitor = Browser(hub)
+    assert visitor.open(f"/dashboard/environments/{slug}/sums") == 200
+    assert visitor.texts("tbody th[scope=row] a") == ["1.0.0", "0.150.0", "0.149.0", "0.148.0", "0.147.0"]
+    assert visitor.open(visitor.links("main a")["All 151 versions"]) == 200
+    assert len(visitor.texts("tbody tr")) == 100
+    assert visitor.open(f"/dashboard/environments/{slug}/sums/versions" + visitor.links(".pager a")["Next page"]) == 200
+    assert visitor.texts("tbody th[scope=row] a")[::50] == ["0.51.0", "0.1.0"]
+    assert visitor.open(f"/dashboard/environments/{slug}/sums/versions?page=3") == 200
+    assert "There is no such page" in visitor.words
+
+
+def test_dependencies_on_addresses_are_shown_with_a_warning(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    about = "Metadata-Version: 2.4\nName: linked\nVersion: 0.1.0\nRequires-Dist: tool @ https://example.org/tool.whl\n"
+    with hub.client(key) as client:
+        push = Push(client, "linked", "0.1.0")
+        push.filename, push.wheel = make_wheel("linked", "0.1.0", metadata=about)
+        assert push.run().is_success
+    visitor = Browser(hub)
+    for path in ("", "/versions/0.1.0"):
+        assert visitor.open(f"/dashboard/environments/{slug}/linked{path}") == 200
+        assert visitor.texts(".side .notice") == [
+            "tool comes from https://example.org/tool.whl, not from an index: "
+            "pip and uv want it named on the command line as well"
+        ]
+
+
+def test_a_quarantined_environment_shows_neither_how_to_install_it_nor_its_source(
+    hub: RunningHub, new_user: NewUser
+) -> None:
+    slug, key = new_user()
+    with hub.client(key) as client:
+        publish(client, "risky")
+    with hub.client(hub.admin_key) as admin:
+        answer(admin.put(f"/environmentshub/{slug}/risky/quarantine", json={"reason": "it sends keys away"}))
+    visitor = Browser(hub)
+    for path in ("", "/versions/0.1.0"):
+        assert visitor.open(f"/dashboard/environments/{slug}/risky{path}") == 200
+        assert "This environment is quarantined: “it sends keys away”. Nothing of it can be" in visitor.words
+        assert not visitor.texts("pre.copy")
+        assert "Browse the source" not in visitor.words
+    assert visitor.open(f"/dashboard/environments/{slug}/risky/versions/0.1.0/files/risky.py") == 403
+    assert "it sends keys away" in visitor.words
+    assert "load_environment" not in visitor.response.text
 
 
 def test_a_version_shows_its_files_and_that_it_was_yanked(hub: RunningHub, new_user: NewUser) -> None:
