@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 from sqlalchemy import select
 from starlette.routing import BaseRoute
 
-from hub_server.accounts.keys import AREAS, KEY_PREFIX, READ, WRITE, allows, user_of_key
+from hub_server.accounts.keys import AREAS, KEY_PREFIX, READ, WRITE, allows, is_in_use, user_of_key
 from hub_server.accounts.service import user_of_browser
 from hub_server.accounts.tables import ApiKey, Owner, Team, User
 from hub_server.accounts.teams import get_team, has_role
@@ -406,7 +406,9 @@ def _index_caller(request: Request, services: Services, *, takes_tokens: bool) -
         user = user_of_key(services.database, password)
     elif takes_tokens and (payload := services.signer.open(INDEX_TOKEN_PURPOSE, password)) is not None:
         with services.database.read() as session:
-            user = session.get(User, payload["user"])
+            key = session.get(ApiKey, payload.get("key", ""))
+            # A token ends with the key that asked for it.
+            user = key.user if key is not None and is_in_use(key) else None
     if user is None:
         if not takes_tokens:
             raise NotAuthenticated("the password must be an API key that is in use; the user name does not matter")

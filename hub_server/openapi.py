@@ -134,6 +134,8 @@ def document(app: FastAPI, routes: Sequence[BaseRoute]) -> dict[str, Any]:
         for route in listed:
             for method in route.methods or ():
                 _complete(made["paths"][route.path_format][method.lower()], route, method)
+        # Routes keep their methods as a set, which has another order in each process.
+        made["paths"] = {path: dict(sorted(operations.items())) for path, operations in made["paths"].items()}
         app.openapi_schema = made
     return app.openapi_schema
 

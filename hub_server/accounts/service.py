@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from hub_server.accounts import audit
 from hub_server.accounts.keys import is_in_use, mint_key
-from hub_server.accounts.tables import ApiKey, BrowserSession, Owner, User
+from hub_server.accounts.tables import ApiKey, BrowserSession, FormerSlug, Owner, User
 from hub_server.database import Database, now
 from hub_server.errors import Conflict
 from hub_server.settings import HubSettings
@@ -31,19 +31,22 @@ def create_user(session: Session, *, slug: str, name: str = "", email: str = "",
     """
     user = User(slug=slug, name=name or slug, email=email, is_admin=is_admin)
     session.add(user)
-    flush_slug(session, slug)
+    flush_slug(session, user)
     return user
 
 
 def change_slug(session: Session, user_id: str, slug: str) -> User:
     """Give a user another slug; what they published moves along.
 
+    The former slug stays theirs: whoever else had it would publish to those who still install from it.
+
     Raises:
         Conflict: the slug is taken.
     """
     user = session.get_one(User, user_id)
     before, user.slug = user.slug, slug
-    flush_slug(session, slug)
+    flush_slug(session, user)
+    session.merge(FormerSlug(slug=before, owner_id=user.id))
     audit.record(session, user, "user.slug", slug, before=before)
     return user
 
@@ -66,9 +69,13 @@ def close_browser_session(session: Session, token: str | None) -> None:
 
 
 def user_of_browser(session: Session, token: str | None) -> User | None:
-    """Return who is signed in with this cookie; None when nobody is."""
+    """Return who is signed in with this cookie, with the key that they signed in with; None when nobody is."""
     found = session.get(BrowserSession, hash_secret(token)) if token else None
-    return found.user if found is not None and found.expires_at > now() and is_in_use(found.key) else None
+    if found is None or found.expires_at <= now() or not is_in_use(found.key):
+        return None
+    user = found.user
+    user.api_key = found.key
+    return user
 
 
 def ensure_administrator(database: Database, settings: HubSettings) -> bool:
@@ -95,13 +102,18 @@ def slug_of_operator() -> str:
     return slug if len(slug) >= 3 else "admin"
 
 
-def flush_slug(session: Session, slug: str) -> None:
-    """Write an owner with this slug.
+def flush_slug(session: Session, owner: Owner) -> None:
+    """Write an owner with a new slug.
 
     Raises:
-        Conflict: the slug is taken, by a user or a team.
+        Conflict: the slug is taken, by a user or a team, or was another one's before.
     """
+    taken = Conflict(f"the slug {owner.slug!r} is already taken; choose another")
+    with session.no_autoflush:
+        former = session.get(FormerSlug, owner.slug)
+    if former is not None and former.owner_id != owner.id:
+        raise taken
     try:
         session.flush()
     except IntegrityError:
-        raise Conflict(f"the slug {slug!r} is already taken; choose another") from None
+        raise taken from None

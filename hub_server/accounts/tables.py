@@ -42,6 +42,15 @@ class Team(Owner):
     __mapper_args__ = {"polymorphic_identity": "team"}  # noqa: RUF012
 
 
+class FormerSlug(Base):
+    """A slug that an owner gave up. Nobody else gets it: clients may still ask for what was published under it."""
+
+    __tablename__ = "former_slugs"
+
+    slug: Mapped[str] = mapped_column(String(30), primary_key=True)
+    owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"))
+
+
 class Membership(Base):
     """A user in a team."""
 
@@ -69,7 +78,7 @@ class AuditEvent(Base):
     action: Mapped[str] = mapped_column(String(60))
     subject: Mapped[str] = mapped_column(String(300), default="")
     details: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
-    key_prefix: Mapped[str] = mapped_column(String(20), default="")  # of the key that was used, empty in a browser
+    key_prefix: Mapped[str] = mapped_column(String(20), default="")  # of the key that was used, or signed in with
     address: Mapped[str] = mapped_column(String(100), default="")
 
     actor: Mapped[User | None] = relationship(lazy="joined", foreign_keys=actor_id)

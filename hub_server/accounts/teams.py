@@ -95,7 +95,7 @@ def create_team(session: Session, user: User, *, slug: str, name: str) -> Team:
     """
     team = Team(slug=slug, name=name or slug)
     session.add(team)
-    flush_slug(session, slug)
+    flush_slug(session, team)
     session.add(Membership(team_id=team.id, user_id=user.id, role=Role.OWNER))
     audit.record(session, user, "team.create", slug, owner_id=team.id)
     session.flush()

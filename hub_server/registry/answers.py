@@ -103,7 +103,7 @@ def release_details(
         "package_url": f"{base}/api/v1/environmentshub/{owner}/{name}/@{quote(version)}/package" if source else None,
         "package_sha256": source.sha256 if source else None,
         "simple_index_url": index if public else None,
-        "install_index_url": index if public or user is None or index is None else _with_token(services, index, user),
+        "install_index_url": index if public or index is None else _with_token(services, index, user),
         "wheel_url": wheel_url if public else None,
         "wheel_sha256": wheel.sha256 if wheel else None,
         "requires_python": wheel.requires_python if wheel else None,
@@ -125,8 +125,13 @@ def standing(session: Session, environment: Environment, release: Release, user:
     }
 
 
-def _with_token(services: Services, url: str, user: User) -> str:
-    """Put a short-lived token into the URL as its password, which installers hide in what they print."""
-    token = services.signer.sign(INDEX_TOKEN_PURPOSE, {"user": user.id}, valid_s=INDEX_TOKEN_VALID_S)
+def _with_token(services: Services, url: str, user: User | None) -> str:
+    """Put a short-lived token into the URL as its password, which installers hide in what they print.
+
+    Whoever comes without an API key has no token, and the URL stays as it is.
+    """
+    if user is None or user.api_key is None:
+        return url
+    token = services.signer.sign(INDEX_TOKEN_PURPOSE, {"key": user.api_key.id}, valid_s=INDEX_TOKEN_VALID_S)
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=f"__token__:{token}@{parts.netloc}"))

@@ -179,7 +179,8 @@ def _tar_tree(archive: Path) -> SourceTree:
     try:
         with tarfile.open(archive, "r:gz") as members:
             for member in members:
-                place = PurePosixPath(member.name)
+                # Names that are no UTF-8 come out of the archive with halves of characters, which no answer can hold.
+                place = PurePosixPath(member.name.encode(errors="surrogateescape").decode(errors="replace"))
                 # The archive was checked when it was published; what is no plain file inside it is not shown.
                 if member.isfile() and not place.is_absolute() and ".." not in place.parts:
                     modified_at = _EPOCH + timedelta(seconds=member.mtime) if 0 < member.mtime < _LAST_S else None

@@ -10,6 +10,7 @@ from hub_server.access import Visitor
 from hub_server.checks.answers import action_status, states_of_action
 from hub_server.checks.service import latest_checks
 from hub_server.errors import NotAuthenticated
+from hub_server.paging import Limit, Offset
 from hub_server.registry import answers, listing, service
 from hub_server.services import HubServices
 from prime_cli.hub.models import Visibility
@@ -44,8 +45,8 @@ def list_environments(
     filters: Filters,
     sort_by: listing.SortKey | None = None,
     sort_order: Literal["asc", "desc"] = "desc",
-    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    limit: Limit = 20,
+    offset: Offset = 0,
     include_ci_status: bool = False,
 ) -> dict[str, Any]:
     """List the environments that the caller may see: what fits a search best first, else the newest."""

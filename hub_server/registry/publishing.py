@@ -177,12 +177,15 @@ def publish(session: Session, user: User, release: Release) -> None:
     """Make a draft the version, in the caller's transaction; a version that is published stays as it is.
 
     Raises:
+        NotFound: the environment was deleted while its version was checked.
         Malformed: the draft has no checked wheel.
         Conflict: the version is published with other bytes, or the environment is archived or quarantined.
     """
     if release.claimed:
         return
     environment = session.get_one(Environment, release.environment_id)
+    if environment.deleted_at is not None:
+        raise NotFound(f"environment {environment.name} was deleted meanwhile: not found on this hub")
     check_takes_versions(environment.name, environment.project_status)
     chosen = {file.filename: file for file in release.files if file.state == "verified"}
     if not any(file.kind == "wheel" for file in chosen.values()):

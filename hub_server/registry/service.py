@@ -24,6 +24,7 @@ from hub_server.secrets.service import forget_environment
 from prime_cli.hub.models import ResolveRequest, Role, Visibility
 
 _MIN_HASH_PREFIX = 8
+_LONGEST_WANTED = 128  # the longest content hash; a version has 100 characters at most
 _MAX_NAMES_COMPARED = 5000
 _VERSIONS_OFFERED = 5
 # Statements that every upload runs are made once: making one costs more than running it.
@@ -133,6 +134,9 @@ def find_release(session: Session, environment: Environment, wanted: str) -> Rel
         NotFound: there is none; names those there are.
         Malformed: the prefix fits several.
     """
+    if len(wanted) > _LONGEST_WANTED:
+        # Reading a number of thousands of digits fails, and no version has one.
+        raise _no_such_release(session, environment, f"{wanted[:20]}…")
     is_wanted = Release.version_key == canonicalize_version(wanted)
     if wanted == "latest":
         is_wanted = Release.id == environment.latest_release_id

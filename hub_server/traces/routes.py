@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -30,12 +30,8 @@ _FEED_BYTES = 1024**2
 _MAX_PART_BYTES = ingest.MAX_UPLOAD_BYTES + 1024**2
 
 
-def _in_utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
 Text = Annotated[str, StringConstraints(max_length=300, pattern=r"^[^\x00]*$")]
-Moment = Annotated[datetime, AfterValidator(_in_utc)]
+Moment = Annotated[datetime, AfterValidator(service.in_utc)]
 Limit = Annotated[int, Query(ge=1, le=100)]
 Number = Annotated[float, Query(allow_inf_nan=False)]
 Step = Annotated[int, Query(ge=0, lt=2**62)]

@@ -8,7 +8,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic_core import from_json
@@ -168,6 +168,18 @@ def trace_conditions(owner_id: str, filters: Filters) -> list[ColumnElement[bool
     return conditions
 
 
+def in_utc(moment: datetime) -> datetime:
+    """Return a moment in UTC, which one without an offset is already.
+
+    Raises:
+        ValueError: UTC has no such moment, before the first year or after the last.
+    """
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("there is no such moment in UTC") from None
+
+
 def slice_after(rows: Sequence[dict[str, Any]], key: str, cursor: str | None, limit: int) -> dict[str, Any]:
     """Return a page of rows that are numbered by `key`."""
     after = _opened(cursor)[0] if cursor else -1
@@ -185,7 +197,7 @@ def sealed_cursor(*position: Any) -> str:
 
 def _opened(cursor: str) -> list[Any]:
     try:
-        position = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        position = from_json(base64.urlsafe_b64decode(cursor.encode()))
     except (ValueError, binascii.Error):
         position = None
     if not isinstance(position, list) or not position:
@@ -202,7 +214,7 @@ def opened_moment(cursor: str) -> tuple[datetime, str]:
     position = _opened(cursor)
     try:
         moment, identifier = position
-        return datetime.fromisoformat(moment), str(identifier)
+        return in_utc(datetime.fromisoformat(moment)), str(identifier)
     except (ValueError, TypeError):
         raise TraceRefusal("invalid_cursor", "the cursor is not one of this list") from None
 

@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse
 
 from hub_server.access import Visitor
 from hub_server.accounts import challenges
-from hub_server.accounts.keys import user_of_key
+from hub_server.accounts.keys import WRITE, allows, user_of_key
 from hub_server.accounts.service import SESSION_HOURS, close_browser_session, open_browser_session
 from hub_server.accounts.tables import ApiKey
 from hub_server.errors import Forbidden
@@ -22,6 +22,7 @@ router = APIRouter(include_in_schema=False)
 FormToken = Annotated[str, Form(max_length=200)]
 ApiKeyField = Annotated[str, Form(max_length=400)]
 _WRONG_KEY = "This API key is wrong or was revoked."
+_NARROW_KEY = "This API key may not answer logins; use one with the scope account:write."
 _NO_KEY = "Paste an API key first."
 
 
@@ -85,13 +86,15 @@ def answer_challenge(
     person = user_of_key(services.database, key) if key else user
     if person is None:
         return _challenge_form(services, request, code, problem=_WRONG_KEY if key else _NO_KEY)
+    if person.api_key is not None and not allows(person.api_key, "account", WRITE):
+        return _challenge_form(services, request, code, problem=_NARROW_KEY)
     with services.database.write() as session:
         if decision == "approve":
             challenges.approve(session, code, person)
         else:
             challenges.deny(session, code)
     response = page(request, "challenge_done.html", approved=decision == "approve", user=person)
-    if person.api_key is not None and person.api_key.scopes is None:
+    if key and person.api_key is not None and person.api_key.scopes is None:
         _keep_signed_in(services, request, response, person.api_key)
     return response
 

@@ -22,8 +22,17 @@ EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-
 VersionText = Annotated[str, StringConstraints(min_length=1, max_length=100, strip_whitespace=True)]
 
 
+_DEEPEST = 100
+
+
 def _plain_json(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what Python reads as JSON though it is none: NaN, infinities, halves of characters."""
+    """Refuse what Python reads as JSON and cannot write: NaN, infinities, halves of characters, very deep things."""
+    level: list[Any] = [value]
+    for _ in range(_DEEPEST):
+        held = [list(item.values()) if isinstance(item, dict) else item for item in level]
+        level = [inner for items in held for inner in items if isinstance(inner, (dict, list))]
+    if level:
+        raise ValueError(f"it holds lists or objects more than {_DEEPEST} deep")
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -42,7 +42,8 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def publish(database: Database, version: str, name: str = "order") -> None:
-    facts = WheelFacts(b"", name, version, summary=None, requires_python=None, requires_dist=[])
+    modules = frozenset({name})
+    facts = WheelFacts(b"", name, version, summary=None, requires_python=None, requires_dist=[], modules=modules)
     digest = sha256(f"{name} {version}".encode())
     wheel = CheckedWheel(f"{name}-{version}-py3-none-any.whl", digest, 1, facts, metadata_sha256=digest)
     with database.write() as session:
