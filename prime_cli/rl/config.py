@@ -5,27 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from prime_cli.core.config_file import StrictModel
+from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig, TeacherConfig
 from prime_cli.rl.step_config import LossConfig, OptimizerConfig, SchedulerConfig
 
 
-class SamplingConfig(StrictModel):
-    """How training rollouts sample. top_p and top_k are left out: a cut distribution cannot be trained on exactly."""
-
-    max_tokens: int = Field(default=512, ge=1)
-    temperature: float = Field(default=1.0, gt=0)
-    extra_body: dict[str, Any] = Field(default_factory=dict)
-
-
 class EnvironmentConfig(StrictModel):
-    """One environment: a local or installed name, or `owner/name[@version]`."""
+    """One environment: a local or installed name, or `owner/name[@version]`; `algo` overrides the orchestrator's."""
 
     id: str = Field(min_length=1)
     name: str | None = None
     args: dict[str, Any] = Field(default_factory=dict)
     timeout: float | None = Field(default=None, gt=0, description="seconds that one group of rollouts may take")
+    algo: AlgorithmConfig | None = None
 
 
 class TrainerConfig(StrictModel):
@@ -46,6 +40,7 @@ class OrchestratorConfig(StrictModel):
     `env_workers` processes each.
     """
 
+    algo: AlgorithmConfig = AlgorithmConfig()
     max_off_policy_steps: int = Field(default=1, ge=0)
     env_workers: int = Field(default=2, ge=1)
     policy_timeout_s: float = Field(default=1800, gt=0)
@@ -74,23 +69,35 @@ class RLConfig(StrictModel):
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     output_dir: Path = Path("outputs/rl")
     max_steps: int = Field(default=100, ge=1)
-    batch_size: int = Field(default=128, ge=2)
+    batch_size: int = Field(default=128, ge=1)
     rollouts_per_example: int = Field(default=8, ge=1)
     max_inflight_rollouts: int | None = Field(default=None, ge=1)
     learning_rate: float = Field(default=1e-5, gt=0)
     seed: int = 0
     sampling: SamplingConfig = SamplingConfig()
+    teacher: TeacherConfig | None = None
     trainer: TrainerConfig = TrainerConfig()
     orchestrator: OrchestratorConfig = OrchestratorConfig()
     inference: InferenceConfig = InferenceConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
 
-    @field_validator("rollouts_per_example")
-    @classmethod
-    def _groups_need_company(cls, value: int) -> int:
-        if value == 1:
-            raise ValueError("a group of 1 has no mean to compare with, so every advantage is zero; use 8 or 16")
-        return value
+    @model_validator(mode="after")
+    def _algorithms_have_what_they_need(self) -> RLConfig:
+        for environment in self.env:
+            algorithm = self.algorithm_for(environment)
+            if algorithm.compares_within_a_group and self.rollouts_per_example == 1:
+                raise ValueError(
+                    f"`{algorithm.type}` compares a rollout with the others of its group, and in a group of 1 every "
+                    "advantage is zero; set rollouts_per_example to 8 or 16"
+                )
+            if algorithm.needs_a_teacher and self.teacher is None:
+                raise ValueError(f"`{algorithm.type}` learns from a teacher; add [teacher] with a `model`")
+        used = any(self.algorithm_for(environment).needs_a_teacher for environment in self.env)
+        if self.teacher is not None and not used:
+            raise ValueError(
+                "there is a [teacher], and no algorithm that learns from one: set orchestrator.algo.type to opd or sft"
+            )
+        return self
 
     @model_validator(mode="after")
     def _batch_is_whole_groups(self) -> RLConfig:
@@ -106,6 +113,10 @@ class RLConfig(StrictModel):
                 f"in trainer.seq_len {self.trainer.seq_len}"
             )
         return self
+
+    def algorithm_for(self, environment: EnvironmentConfig) -> AlgorithmConfig:
+        """Return the algorithm that the rollouts of `environment` are trained with."""
+        return environment.algo or self.orchestrator.algo
 
     @property
     def groups_per_batch(self) -> int:

@@ -31,12 +31,14 @@ from prime_cli.rl.config import RLConfig
 from prime_cli.rl.inference.serving import server_command, start_server, url_in
 from prime_cli.rl.inference.vllm import answers, chosen_engine, free_port, vllm_command
 from prime_cli.rl.orchestrator.policy import INFERENCE_VARIABLE, InferenceAddress
+from prime_cli.rl.orchestrator.teacher import TeacherAddress, check_teacher
 from prime_cli.rl.run_directory import RunDirectory, create_run_directory, read_metrics
 
 _POLL_S = 0.1
 _GRACE_S = 5.0
-_POLICY = "policy"
-PROCESSES = ("inference", "trainer", "orchestrator")
+_POLICY, _TEACHER = "policy", "teacher"
+_SERVERS = ("inference", "teacher")
+PROCESSES = ("inference", "teacher", "trainer", "orchestrator")
 
 Observer = Callable[[RunDirectory], None]
 """Called about ten times a second while the run goes on, to show what is seen."""
@@ -69,11 +71,15 @@ def run_training(config: RLConfig, observe: Observer, note: Callable[[str], None
 
     Raises:
         NotAModel: the configured model is not a model folder.
-        ConfigError: the configured engine is not installed.
+        ConfigError: the configured engine is not installed, or the teacher cannot be used.
         ProcessDied: a process ended before its work was done.
         KeyboardInterrupt: after everything was stopped.
     """
     check_model_folder(config.model)
+    if config.teacher is not None:
+        if config.teacher.client.base_url is None:
+            check_model_folder(Path(config.teacher.model))
+        check_teacher(config.teacher, config.model)
     engine = chosen_engine(config.inference)
     target = find_target(config.env[0].id, note)
     resolved = config.model_copy(update={"model": config.model.resolve()})
@@ -104,13 +110,21 @@ def run_training(config: RLConfig, observe: Observer, note: Callable[[str], None
 def _run_children(config: RLConfig, run: RunDirectory, engine: str, children: list[_Child], observe: Observer) -> None:
     token = secrets.token_urlsafe(16)
     run.set_status("inference", "loading the model")
-    command, find_url = _inference(config, run, engine)
+    command, find_url = _inference(config, run, engine, _POLICY, config.model)
     children.append(_Child("inference", start_server(command, log_path=run.log("inference"), admin_token=token)))
+    find_teacher = _start_teacher(config, run, engine, children)
     children.append(_start(run, "trainer", "prime_cli.rl.trainer.process", {}))
     url = _wait_for_server(config, run, children, find_url, observe)
     run.set_status("inference", "serving")
     address = InferenceAddress(base_url=f"{url}/v1", model=_POLICY, admin_url=url, admin_token=token)
     variables = {INFERENCE_VARIABLE: json.dumps(asdict(address))}
+    if find_teacher is not None:
+        at = _wait_for_server(config, run, children, find_teacher, observe)
+        run.set_status("teacher", "serving")
+        variables |= TeacherAddress(f"{at}/v1", _TEACHER).variables()
+    elif config.teacher is not None and config.teacher.client.base_url is not None:
+        client = config.teacher.client
+        variables |= TeacherAddress(str(client.base_url), config.teacher.model, client.api_key_var).variables()
     children.append(_start(run, "orchestrator", "prime_cli.rl.orchestrator.process", variables))
     unfinished = {"trainer", "orchestrator"}
     while unfinished:
@@ -118,25 +132,40 @@ def _run_children(config: RLConfig, run: RunDirectory, engine: str, children: li
             code = child.process.poll()
             if code == 0 and child.name in unfinished:
                 unfinished.discard(child.name)
-            elif code is not None and (code != 0 or child.name == "inference"):
+            elif code is not None and (code != 0 or child.name in _SERVERS):
                 raise _died(run, child, code)
         observe(run)
         time.sleep(_POLL_S)
     observe(run)
 
 
-def _inference(config: RLConfig, run: RunDirectory, engine: str) -> tuple[list[str], Callable[[], str | None]]:
-    """Return the command of the inference server, and a function that gives its URL once it answers."""
+def _start_teacher(
+    config: RLConfig, run: RunDirectory, engine: str, children: list[_Child]
+) -> Callable[[], str | None] | None:
+    """Serve the teacher's folder; returns what gives its URL once it answers, or None when others serve it."""
+    if config.teacher is None or config.teacher.client.base_url is not None:
+        return None
+    run.set_status("teacher", "loading the model")
+    command, find_url = _inference(config, run, engine, _TEACHER, Path(config.teacher.model).resolve())
+    token = secrets.token_urlsafe(16)  # nobody else learns it: a teacher stays as it is
+    children.append(_Child("teacher", start_server(command, log_path=run.log("teacher"), admin_token=token)))
+    return find_url
+
+
+def _inference(
+    config: RLConfig, run: RunDirectory, engine: str, name: str, folder: Path
+) -> tuple[list[str], Callable[[], str | None]]:
+    """Return the command that serves `folder` as `name`, and a function that gives its URL once it answers."""
     if engine == "vllm":
         url = f"http://127.0.0.1:{free_port()}"
         command = vllm_command(
-            config.model, config.inference, model_name=_POLICY, port=int(url.rsplit(":", 1)[1]),
+            folder, config.inference, model_name=name, port=int(url.rsplit(":", 1)[1]),
             context=config.trainer.seq_len, seed=config.seed,
         )  # fmt: skip
         return command, lambda: url if answers(url) else None
-    ready_file = run.path / "status" / "inference_ready.json"
+    ready_file = run.path / "status" / f"{name}_ready.json"
     slots = config.inference.num_slots
-    command = server_command(config.model, model_name=_POLICY, ready_file=ready_file, num_slots=slots, seed=config.seed)
+    command = server_command(folder, model_name=name, ready_file=ready_file, num_slots=slots, seed=config.seed)
     return command, lambda: url_in(ready_file)
 
 

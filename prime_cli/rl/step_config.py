@@ -18,7 +18,8 @@ class TypedTable(StrictModel):
 
     def _refuse_keys_of_other_types(self, chosen: str, keys: dict[str, tuple[str, ...]]) -> None:
         for key, types in keys.items():
-            if chosen not in types and getattr(self, key) != type(self).model_fields[key].default:
+            default = type(self).model_fields[key].get_default(call_default_factory=True)
+            if chosen not in types and getattr(self, key) != default:
                 belongs = " and ".join(f"`{name}`" for name in types)
                 raise ValueError(f"`{key}` belongs to type {belongs}; the type here is `{chosen}`")
 

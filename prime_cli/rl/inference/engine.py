@@ -130,10 +130,11 @@ class SlotEngine:
         """Queue a request; `on_done` is called once, from the engine's thread. Setting the event cancels it.
 
         Raises:
-            ValueError: the prompt is empty, or leaves no room for a token in the context.
+            ValueError: the prompt is empty, leaves no room for a token in the context, or holds what is no token.
         """
         if not prompt_ids:
             raise ValueError("the prompt is empty")
+        self._check_tokens(prompt_ids)
         if len(prompt_ids) >= self.context_length:
             raise ValueError(
                 f"the prompt has {len(prompt_ids)} tokens; the model's context of {self.context_length} leaves no room"
@@ -150,6 +151,11 @@ class SlotEngine:
         self._waiting.put(request)
         return cancelled
 
+    def _check_tokens(self, token_ids: Sequence[int]) -> None:
+        vocabulary = int(self.model.config.vocab_size)
+        if not 0 <= min(token_ids) <= max(token_ids) < vocabulary:
+            raise ValueError(f"a token is a number from 0 to {vocabulary - 1}")
+
     def pause(self) -> None:
         """Stop decoding after the current step; running requests keep their state."""
         self._call(lambda: setattr(self, "_paused", True))
@@ -157,6 +163,25 @@ class SlotEngine:
     def resume(self) -> None:
         """Go on decoding."""
         self._call(lambda: setattr(self, "_paused", False))
+
+    def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Return the log-probability at temperature 1 of every token but the first, computed between two steps.
+
+        Raises:
+            ValueError: the sequence is longer than the context, or holds what is no token.
+        """
+        self._check_tokens(token_ids)
+        if len(token_ids) > self.context_length:
+            raise ValueError(f"{len(token_ids)} tokens are more than the model's context of {self.context_length}")
+        scores: list[float] = []
+
+        def forward() -> None:
+            ids = torch.tensor([list(token_ids)], device=self._device)
+            logits_TV = self.model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+            scores.extend(torch.log_softmax(logits_TV, -1).gather(1, ids[0, 1:, None])[:, 0].tolist())
+
+        self._call(forward)
+        return scores
 
     def load_weights(self, folder: Path, version: int | None = None) -> None:
         """Replace the weights by those in `folder` (safetensors), between two steps.

@@ -14,12 +14,11 @@ from prime_cli.rl.inference.sampling import SamplingParameters
 MAX_COMPLETION_TOKENS_DEFAULT = 256
 
 
-class ChatRequest(BaseModel):
-    """The fields of a chat completion request that are honoured; `n` above 1 and streaming are refused."""
+class SamplingRequest(BaseModel):
+    """What every request may say about sampling; `n` above 1 and streaming are refused."""
 
     model_config = ConfigDict(extra="ignore")
 
-    messages: list[dict[str, Any]] = Field(min_length=1)
     model: str | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
@@ -29,12 +28,8 @@ class ChatRequest(BaseModel):
     seed: int | None = None
     n: Literal[1] | None = 1
     stream: Literal[False] | None = False
-    logprobs: bool | None = False
-    tools: list[dict[str, Any]] | None = None
-    return_token_ids: bool | None = False
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = False
-    chat_template_kwargs: dict[str, Any] | None = None
 
     def sampling(self) -> SamplingParameters:
         """Return the request's sampling parameters; what is absent gets OpenAI's defaults."""
@@ -47,6 +42,23 @@ class ChatRequest(BaseModel):
             stop_token_ids=tuple(self.stop_token_ids or ()),
             ignore_eos=bool(self.ignore_eos),
         )
+
+
+class ChatRequest(SamplingRequest):
+    """The fields of a chat completion request that are honoured."""
+
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    logprobs: bool | None = False
+    tools: list[dict[str, Any]] | None = None
+    return_token_ids: bool | None = False
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class CompletionRequest(SamplingRequest):
+    """A completion of token ids; with `prompt_logprobs` (0: of the tokens themselves) the prompt is scored."""
+
+    prompt: list[int] = Field(min_length=1)
+    prompt_logprobs: Literal[0] | None = None
 
 
 def chat_response(
@@ -87,6 +99,31 @@ def chat_response(
         body["prompt_token_ids"] = completion.prompt_ids
         choice["token_ids"] = completion.token_ids
     return body
+
+
+def completion_response(
+    completion: Completion, *, model: str, text: str, prompt_logprobs: list[float] | None
+) -> dict[str, Any]:
+    """Return the body of a completion, always with the token ids; `prompt_logprobs` are of all tokens but the first."""
+    choice: dict[str, Any] = {
+        "index": 0, "text": text, "finish_reason": completion.finish_reason, "token_ids": completion.token_ids,
+        "prompt_token_ids": completion.prompt_ids, "logprobs": None, "prompt_logprobs": None,
+    }  # fmt: skip
+    if prompt_logprobs is not None:
+        scored = zip(completion.prompt_ids[1:], prompt_logprobs, strict=True)
+        choice["prompt_logprobs"] = [None, *({str(token): {"logprob": value}} for token, value in scored)]
+    return {
+        "id": f"cmpl-{uuid.uuid4().hex}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": [choice],
+        "usage": {
+            "prompt_tokens": len(completion.prompt_ids),
+            "completion_tokens": len(completion.token_ids),
+            "total_tokens": len(completion.prompt_ids) + len(completion.token_ids),
+        },
+    }
 
 
 def error_body(message: str, kind: str = "invalid_request_error") -> dict[str, Any]:

@@ -34,7 +34,14 @@ from prime_cli.core.processes import die_with_parent
 from prime_cli.models.folder import load_causal_model, load_tokenizer
 from prime_cli.rl.inference.chat import ChatTokenizer
 from prime_cli.rl.inference.engine import Completion, SlotEngine
-from prime_cli.rl.inference.protocol import ChatRequest, chat_response, error_body
+from prime_cli.rl.inference.protocol import (
+    ChatRequest,
+    CompletionRequest,
+    SamplingRequest,
+    chat_response,
+    completion_response,
+    error_body,
+)
 from prime_cli.rl.inference.slot_cache import slots_that_fit
 
 ADMIN_TOKEN_VARIABLE = "PRIME_INFERENCE_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
@@ -60,6 +67,7 @@ class InferenceServer:
                 Route("/health", self.health),
                 Route("/v1/models", self.models),
                 Route("/v1/chat/completions", self.chat, methods=["POST"]),
+                Route("/v1/completions", self.complete, methods=["POST"]),
                 Route("/pause", self._admin(self.pause), methods=["POST"]),
                 Route("/resume", self._admin(self.resume), methods=["POST"]),
                 Route("/is_paused", self._admin(self.is_paused)),
@@ -109,7 +117,27 @@ class InferenceServer:
         body = chat_response(chat_request, completion, model=self.model_name, text=text, tokens=tokens)
         return JSONResponse(body)
 
-    async def _complete(self, prompt_ids: list[int], request: ChatRequest, http: Request) -> Completion:
+    async def complete(self, request: Request) -> Response:
+        """Complete token ids, and score them where `prompt_logprobs` is asked for."""
+        try:
+            wanted = CompletionRequest.model_validate_json(await request.body())
+            scores = None
+            if wanted.prompt_logprobs is not None:
+                scores = await asyncio.to_thread(self.engine.score, wanted.prompt)
+            completion = Completion(wanted.prompt)
+            if scores is None or len(wanted.prompt) < self.engine.context_length:
+                completion = await self._complete(wanted.prompt, wanted, request)
+        except (ValidationError, ValueError) as error:
+            return JSONResponse(error_body(_one_line(error)), status_code=400)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except RuntimeError as error:
+            return JSONResponse(error_body(str(error), "server_error"), status_code=503)
+        text, _ = self.tokenizer.decode(completion, with_tokens=False)
+        body = completion_response(completion, model=self.model_name, text=text, prompt_logprobs=scores)
+        return JSONResponse(body)
+
+    async def _complete(self, prompt_ids: list[int], request: SamplingRequest, http: Request) -> Completion:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Completion] = loop.create_future()
 

@@ -6,22 +6,23 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.environments.rollout_errors import error_text
-from prime_cli.rl.orchestrator.advantages import group_mean_advantages
-from prime_cli.rl.orchestrator.samples import samples_of_rollout
 from prime_cli.rl.transport import Sample
 
 
 @dataclass
 class FinishedGroup:
-    """The rollouts of one prompt, in verifiers' output form, and the policy version they were dispatched under."""
+    """The rollouts of one prompt, in verifiers' output form, the policy version they were dispatched under, and what of
+    them is trained on.
+    """
 
     rollouts: list[dict[str, Any]]
     version: int
+    samples: list[Sample] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for rollout in self.rollouts:
@@ -38,21 +39,6 @@ class FinishedGroup:
     def rewards(self) -> list[float]:
         """Rewards of the clean rollouts."""
         return [float(rollout["reward"]) for rollout in self.clean]
-
-    def samples(self, *, temperature: float) -> list[Sample]:
-        """Return the samples of the rollouts whose advantage is not zero.
-
-        Raises:
-            TokensMissing: the inference server returned no token ids.
-        """
-        clean = self.clean
-        if not clean:
-            return []
-        samples: list[Sample] = []
-        for rollout, advantage in zip(clean, group_mean_advantages(self.rewards), strict=True):
-            if advantage != 0.0:
-                samples += samples_of_rollout(rollout["trajectory"], advantage=advantage, temperature=temperature)
-        return samples
 
 
 def failed_rollouts(example: Mapping[str, Any], error: PrimeError, count: int) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.rl.config import RLConfig
+from prime_cli.rl.orchestrator.algorithms import Algorithm
 from prime_cli.rl.orchestrator.gate import StalenessGate
 from prime_cli.rl.orchestrator.groups import FinishedGroup, error_counts, rollout_metrics, stored_rollout
 from prime_cli.rl.run_directory import RunDirectory
@@ -47,18 +48,27 @@ class Orchestrator:
         run_group: generates and scores the rollouts of one example.
         policy: version of the weights that the server samples with.
         examples: indices of the examples to open, in order.
+        algorithm: turns the rollouts of a group into samples.
     """
 
     def __init__(
-        self, config: RLConfig, run: RunDirectory, *, run_group: RunGroup, policy: Policy, examples: Iterator[int]
+        self,
+        config: RLConfig,
+        run: RunDirectory,
+        *,
+        run_group: RunGroup,
+        policy: Policy,
+        examples: Iterator[int],
+        algorithm: Algorithm,
     ) -> None:
         self._config = config
         self._run = run
         self._run_group = run_group
         self._policy = policy
         self._examples = examples
+        self._algorithm = algorithm
         self._gate = StalenessGate(config.groups_per_batch, config.orchestrator.max_off_policy_steps, config.max_steps)
-        self._inflight: dict[asyncio.Task[list[dict[str, Any]]], int] = {}
+        self._inflight: set[asyncio.Task[FinishedGroup]] = set()
         self._step = 1
         self._pending = _Step()
         self._failed_in_a_row = 0
@@ -87,8 +97,13 @@ class Orchestrator:
     def _open_groups(self) -> None:
         while len(self._inflight) < self._config.max_inflight_groups and self._gate.may_open(self._policy.version):
             self._gate.opened()
-            task = asyncio.ensure_future(self._run_group(next(self._examples)))
-            self._inflight[task] = self._policy.version
+            self._inflight.add(asyncio.ensure_future(self._finish_group(next(self._examples), self._policy.version)))
+
+    async def _finish_group(self, example: int, version: int) -> FinishedGroup:
+        group = FinishedGroup(await self._run_group(example), version)
+        if group.clean:
+            group.samples = await self._algorithm.samples(group.clean, temperature=self._config.sampling.temperature)
+        return group
 
     async def _wait(self) -> None:
         """Wait until a group finishes or the policy changes."""
@@ -117,8 +132,8 @@ class Orchestrator:
 
     def _collect(self) -> None:
         for task in [task for task in self._inflight if task.done()]:
-            version = self._inflight.pop(task)
-            group = FinishedGroup(task.result(), version)
+            self._inflight.discard(task)
+            group = task.result()
             if group.clean:
                 self._failed_in_a_row = 0
             else:
@@ -146,8 +161,7 @@ class Orchestrator:
         size = self._config.groups_per_batch
         groups, later = self._pending.groups[:size], self._pending.groups[size:]
         self._run.set_status("orchestrator", f"packing batch {self._step}")
-        temperature = self._config.sampling.temperature
-        samples = [sample for group in groups for sample in group.samples(temperature=temperature)]
+        samples = [sample for group in groups for sample in group.samples]
         write_batch(Batch(self._step, samples), self._run.batch(self._step))
         self._store_rollouts(groups)
         self._run.append_metrics(self._step, "orchestrator", self._metrics(groups, samples))

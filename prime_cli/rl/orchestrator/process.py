@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,15 @@ from prime_cli.environments.runtime import (
     ModelEndpoint,
 )
 from prime_cli.environments.target import locate_target
+from prime_cli.models.folder import load_tokenizer
+from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig
 from prime_cli.rl.config import RLConfig
+from prime_cli.rl.orchestrator.algorithms import Algorithm, Encode, algorithm_of
 from prime_cli.rl.orchestrator.examples import shuffled_forever
 from prime_cli.rl.orchestrator.groups import failed_rollouts
 from prime_cli.rl.orchestrator.loop import Orchestrator
 from prime_cli.rl.orchestrator.policy import INFERENCE_VARIABLE, InferenceAddress, InferenceAdmin, PolicyWatcher
+from prime_cli.rl.orchestrator.teacher import Teacher, TeacherAddress, teacher_address
 from prime_cli.rl.run_directory import RunDirectory
 
 _STATE_COLUMNS = ("trajectory",)
@@ -50,11 +55,14 @@ async def orchestrate(run: RunDirectory, config: RLConfig, address: InferenceAdd
     )
     admin = InferenceAdmin(address)
     watcher = PolicyWatcher(run, admin)
+    settings = config.algorithm_for(environment)
+    at = teacher_address()
+    teacher = Teacher(at) if at is not None and settings.type == "opd" else None
     try:
         await workers.start()
         rows = await workers.examples("train")
-        endpoint = ModelEndpoint(base_url=address.base_url, model=address.model)
-        sampling = sampling_arguments(config)
+        algorithm = _algorithm(config, settings, teacher)
+        endpoint, sampling = _source(config, settings, address, at)
 
         async def run_group(index: int) -> list[dict[str, Any]]:
             count = config.rollouts_per_example
@@ -71,22 +79,58 @@ async def orchestrate(run: RunDirectory, config: RLConfig, address: InferenceAdd
                 return failed_rollouts(rows[index], error, count)
 
         orchestrator = Orchestrator(
-            config, run, run_group=run_group, policy=watcher, examples=shuffled_forever(len(rows), config.seed)
+            config,
+            run,
+            run_group=run_group,
+            policy=watcher,
+            examples=shuffled_forever(len(rows), config.seed),
+            algorithm=algorithm,
         )
         await _first_to_end(orchestrator.produce(), watcher.follow())
     finally:
         await workers.close()
         await admin.close()
+        if teacher is not None:
+            await teacher.close()
 
 
-def sampling_arguments(config: RLConfig) -> dict[str, Any]:
+def _algorithm(config: RLConfig, settings: AlgorithmConfig, teacher: Teacher | None) -> Algorithm:
+    encode: Encode | None = None
+    if settings.type == "echo":
+        tokenizer = load_tokenizer(config.model)
+
+        def encode(text: str) -> list[int]:
+            ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+            return ids
+
+    async def score(token_ids: Sequence[int]) -> list[float]:
+        assert teacher is not None, "the algorithm has a teacher"
+        return await teacher.score(token_ids[: config.trainer.seq_len - 1])  # a server needs room for one token more
+
+    return algorithm_of(settings, score=score, encode=encode)
+
+
+def _source(
+    config: RLConfig, settings: AlgorithmConfig, policy: InferenceAddress, teacher: TeacherAddress | None
+) -> tuple[ModelEndpoint, dict[str, Any]]:
+    """Return the model that samples the rollouts, and how it samples."""
+    if settings.type != "sft":
+        return ModelEndpoint(base_url=policy.base_url, model=policy.model), sampling_arguments(config.sampling)
+    assert teacher is not None, "the launcher names the teacher"
+    assert config.teacher is not None, "the configuration holds the teacher"
+    key = os.environ.get(teacher.api_key_var or "", "") or "EMPTY"
+    endpoint = ModelEndpoint(base_url=teacher.base_url, model=teacher.model, api_key=key)
+    return endpoint, sampling_arguments(config.teacher.sampling or config.sampling)
+
+
+def sampling_arguments(sampling: SamplingConfig) -> dict[str, Any]:
     """Return what is sent with each request: always with token ids and log-probabilities, never with a cut."""
     return {
-        "temperature": config.sampling.temperature,
-        "max_tokens": config.sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "max_tokens": sampling.max_tokens,
         "top_p": 1.0,
         "logprobs": True,
-        "extra_body": {**config.sampling.extra_body, "return_token_ids": True},
+        "extra_body": {**sampling.extra_body, "return_token_ids": True},
     }
 
 

@@ -6,7 +6,8 @@ sample; one that does not (a template that rewrites history, a compacted context
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
@@ -69,3 +70,26 @@ def _append(
     sample.rl_weights += [float(bool(m)) for m in mask] if sampled else [0.0] * count
     for column in (sample.ce_weights, sample.ref_kl_weights, sample.ref_logprobs):
         column += [0.0] * count
+
+
+@dataclass(frozen=True)
+class EnvironmentSpan:
+    """The tokens `start` to `end` of a sample, between two turns of the model, and the messages that stand there."""
+
+    sample: Sample
+    start: int
+    end: int
+    messages: list[Mapping[str, Any]]
+
+
+def environment_spans(trajectory: Sequence[Mapping[str, Any]], samples: Sequence[Sample]) -> Iterator[EnvironmentSpan]:
+    """Yield what the environment added to each of `samples`, those of `trajectory`, after a turn of the model."""
+    ends: dict[int, tuple[int, int]] = {}  # of each sample: its tokens and its messages so far
+    for step in trajectory:
+        prompt_ids: list[int] = step["tokens"]["prompt_ids"]
+        index = next(i for i, sample in enumerate(samples) if sample.token_ids[: len(prompt_ids)] == prompt_ids)
+        if index in ends:
+            start, known = ends[index]
+            yield EnvironmentSpan(samples[index], start, len(prompt_ids), list(step["prompt"][known:]))
+        end = len(prompt_ids) + len(step["tokens"]["completion_ids"])
+        ends[index] = end, len(step["prompt"]) + len(step["completion"])

@@ -82,6 +82,37 @@ def test_a_client_that_goes_away_frees_its_slot(served: ServedModel) -> None:
         time.sleep(0.05)
 
 
+def score(served: ServedModel, prompt: list[int]) -> httpx.Response:
+    body = {"prompt": prompt, "max_tokens": 1, "prompt_logprobs": 0}
+    return httpx.post(f"{served.base_url}/completions", json=body, timeout=60)
+
+
+def test_a_prompt_of_token_ids_is_scored_as_the_model_scores_it(served: ServedModel, tiny_model: Path) -> None:
+    prompt = [4, 70, 71, 2, 5, 80]
+    (choice,) = score(served, prompt).json()["choices"]
+    first, *rest = choice["prompt_logprobs"]
+    assert first is None
+    assert len(choice["token_ids"]) == 1
+    with torch.no_grad():
+        logits = load_causal_model(tiny_model)(input_ids=torch.tensor([prompt])).logits[0]
+    expected = torch.log_softmax(logits, -1)
+    for position, (token, entry) in enumerate(zip(prompt[1:], rest, strict=True)):
+        assert entry[str(token)]["logprob"] == pytest.approx(float(expected[position, token]), abs=1e-4)
+
+
+def test_a_prompt_that_fills_the_context_is_scored_without_a_completion(served: ServedModel) -> None:
+    (choice,) = score(served, [70] * 1024).json()["choices"]
+    assert len(choice["prompt_logprobs"]) == 1024
+    assert choice["token_ids"] == []
+
+
+@pytest.mark.parametrize(("prompt", "says"), [([], "prompt"), ([272], "271"), ([-1], "271"), ([70] * 1025, "context")])
+def test_tokens_that_cannot_be_scored_are_refused(served: ServedModel, prompt: list[int], says: str) -> None:
+    response = score(served, prompt)
+    assert response.status_code == 400
+    assert says in response.json()["error"]["message"]
+
+
 def test_admin_routes_are_closed_without_the_token(served: ServedModel) -> None:
     for path in ("/pause", "/resume", "/collective_rpc", "/update_weight_version"):
         assert httpx.post(served.admin_url + path).status_code == 403

@@ -12,6 +12,7 @@ import pytest
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.rl.config import RLConfig
+from prime_cli.rl.orchestrator.algorithms import GroupMean
 from prime_cli.rl.orchestrator.examples import shuffled_forever
 from prime_cli.rl.orchestrator.loop import Orchestrator
 from prime_cli.rl.run_directory import RunDirectory, create_run_directory, read_metrics
@@ -74,7 +75,9 @@ async def simulate(config: RLConfig, run: RunDirectory, seed: int, *, failing: f
             policy.changed.set()
 
     examples: Iterator[int] = iter(range(10_000))
-    orchestrator = Orchestrator(config, run, run_group=run_group, policy=policy, examples=examples)
+    orchestrator = Orchestrator(
+        config, run, run_group=run_group, policy=policy, examples=examples, algorithm=GroupMean()
+    )
     trainer = asyncio.ensure_future(train())
     await asyncio.wait_for(orchestrator.produce(), timeout=30)
     await asyncio.wait_for(trainer, timeout=30)
@@ -130,7 +133,7 @@ def test_a_policy_that_never_comes_ends_the_wait_with_its_name(tmp_path: Path) -
 
     async def alone() -> None:
         orchestrator = Orchestrator(
-            config, run, run_group=run_group, policy=SimulatedPolicy(), examples=iter(range(100))
+            config, run, run_group=run_group, policy=SimulatedPolicy(), examples=iter(range(100)), algorithm=GroupMean()
         )
         await orchestrator.produce()
 

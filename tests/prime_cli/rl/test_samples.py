@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.rl.orchestrator.advantages import group_mean_advantages
 from prime_cli.rl.orchestrator.groups import FinishedGroup, error_counts, failed_rollouts, rollout_metrics
 from prime_cli.rl.orchestrator.samples import TokensMissing, samples_of_rollout
 
@@ -50,10 +49,6 @@ def test_a_rollout_without_token_ids_is_refused() -> None:
         samples_of_rollout([{"tokens": None}], advantage=1.0, temperature=1.0)
 
 
-def test_advantages_are_rewards_less_their_mean() -> None:
-    assert group_mean_advantages([1.0, 0.0, 0.5]) == [0.5, -0.5, 0.0]
-
-
 def rollout(reward: float, error: str | None = None) -> dict[str, Any]:
     return {
         "reward": reward,
@@ -63,29 +58,25 @@ def rollout(reward: float, error: str | None = None) -> dict[str, Any]:
     }
 
 
-def test_failed_rollouts_are_counted_and_neither_scored_nor_trained_on() -> None:
+def test_failed_rollouts_are_counted_and_not_scored() -> None:
     group = FinishedGroup([rollout(1.0), rollout(0.0), rollout(0.0, error="boom")], version=0)
-    samples = group.samples(temperature=1.0)
-    assert len(samples) == 2
-    values = rollout_metrics([group], samples)
+    values = rollout_metrics([group], [])
     assert values["reward/mean"] == 0.5
     assert values["errors"] == 1
     assert values["rollouts"] == 3
 
 
-def test_groups_without_variance_are_not_trained_on_but_count_in_the_reward() -> None:
+def test_groups_without_variance_count_in_the_reward() -> None:
     groups = [FinishedGroup([rollout(1.0), rollout(1.0)], 0), FinishedGroup([rollout(0.0), rollout(1.0)], 0)]
-    assert groups[0].samples(temperature=1.0) == []
-    values = rollout_metrics(groups, groups[1].samples(temperature=1.0))
+    values = rollout_metrics(groups, [])
     assert values["reward/mean"] == 0.75
     assert values["groups/zero_advantage"] == 0.5
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), None])
-def test_a_reward_that_is_no_number_is_an_error_and_does_not_reach_the_advantages(reward: Any) -> None:
+def test_a_reward_that_is_no_number_is_an_error_and_does_not_count(reward: Any) -> None:
     group = FinishedGroup([rollout(1.0), rollout(0.0), {**rollout(0.0), "reward": reward}], version=0)
     assert group.rewards == [1.0, 0.0]
-    assert [sample.advantages[-1] for sample in group.samples(temperature=1.0)] == [0.5, -0.5]
     assert rollout_metrics([group], [])["errors"] == 1
 
 
@@ -99,5 +90,5 @@ def test_a_group_that_raised_is_a_record_of_failed_rollouts() -> None:
 
 def test_a_group_in_which_everything_failed_yields_nothing() -> None:
     group = FinishedGroup([rollout(0.0, error="boom")] * 2, version=0)
-    assert group.samples(temperature=1.0) == []
+    assert group.clean == []
     assert rollout_metrics([group], [])["reward/mean"] == 0.0
