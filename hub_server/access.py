@@ -193,6 +193,7 @@ RIGHTS: dict[str, Right] = {
     "index_file": Right.INDEX,
     "hub_projects": Right.ANYONE,
     "hub_project": Right.ANYONE,
+    "file_provenance": Right.INDEX,
     "legacy_upload": Right.UPLOADER,
 }
 _NEEDS_A_USER = (

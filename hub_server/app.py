@@ -19,6 +19,7 @@ from hub_server.access import check_every_route_is_listed, enforce
 from hub_server.accounts import key_routes, team_routes
 from hub_server.accounts import routes as account_routes
 from hub_server.accounts.audit import NotedAddress
+from hub_server.attestations import routes as attestation_routes
 from hub_server.checks import routes as check_routes
 from hub_server.errors import Refusal, TooManyRequests
 from hub_server.evaluations import routes as evaluation_routes
@@ -84,9 +85,9 @@ def all_routers() -> list[APIRouter]:
     """
     # A path is compared with one route after the other, and installers ask the most: the index comes first.
     domains = (
-        index_routes, legacy_routes, account_routes, key_routes, team_routes, listing_routes, registry_routes,
-        community_routes, status_routes, upload_routes, check_routes, evaluation_routes, secret_routes, trace_routes,
-        operation_routes,
+        index_routes, legacy_routes, attestation_routes, account_routes, key_routes, team_routes, listing_routes,
+        registry_routes, community_routes, status_routes, upload_routes, check_routes, evaluation_routes, secret_routes,
+        trace_routes, operation_routes,
     )  # fmt: skip
     routers = [*(domain.router for domain in domains), *page_routers]
     check_every_route_is_listed(routes_of(routers))

@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from hub_server.access import RIGHTS, Right
+from hub_server.attestations.routes import INTEGRITY_TYPE
 from hub_server.registry.index import HTML_TYPE, JSON_TYPE, LEGACY_TYPE
 from hub_server.traces.errors import is_about_traces
 
@@ -33,6 +34,8 @@ _ANSWERED = {
     "download_package": ("application/gzip",),
     "metrics": ("text/plain",),
 }
+# What is answered with 200 where it is a JSON object of a type of its own.
+_OBJECTS = {"file_provenance": INTEGRITY_TYPE}
 _MOVED = ("index_project", "hub_project")
 _READ_BY_HAND = {
     "upload": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
@@ -54,6 +57,7 @@ _READ_BY_HAND = {
                     ":action": {"type": "string", "const": "file_upload"},
                     "filetype": {"type": "string", "const": "bdist_wheel"},
                     "sha256_digest": {"type": "string"},
+                    "attestations": {"type": "string"},
                     "content": {"type": "string", "format": "binary"},
                 },
             }
@@ -162,6 +166,8 @@ def _responses(known: dict[str, Any], route: APIRoute, method: str) -> dict[str,
     types = _ANSWERED.get(route.name)
     if types is not None:
         known["200"]["content"] = {name: {"schema": {"type": "string"}} for name in types}
+    if route.name in _OBJECTS:
+        known["200"]["content"] = {_OBJECTS[route.name]: {"schema": {"type": "object"}}}
     if method == "HEAD":
         known["200"].pop("content", None)
     if route.name in _ANSWERED:

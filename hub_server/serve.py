@@ -20,6 +20,7 @@ import uvicorn
 
 from hub_server.accounts.service import ensure_administrator
 from hub_server.app import create_app
+from hub_server.attestations.verifying import AttestationVerifier, check_trust_root
 from hub_server.checks.options import RunnerOptions
 from hub_server.checks.runner import runner_beside
 from hub_server.database import open_database
@@ -67,18 +68,22 @@ def serve(
     rate_limits: bool = True,
     ready_file: Path | None = None,
     checks: RunnerOptions | None = None,
+    sigstore_trust_root: Path | None = None,
     on_ready: Callable[[Serving], None],
 ) -> None:
     """Serve until SIGTERM, which ends it normally, or SIGINT, which ends it with KeyboardInterrupt.
 
     `ready_file` gets {url, pid, admin_key_path} once requests are accepted, and `on_ready` is called. Of
     `trusted_proxies`, addresses and networks with commas between, X-Forwarded-For and X-Forwarded-Proto are believed.
+    Attestations are verified by `sigstore_trust_root`, a trusted_root.json, else by the public one.
 
     Raises:
         NotServing: the port or the data folder is taken, the database or an option cannot be used, or the key of the
             secrets lacks.
     """
     known_as = read_public_url(public_url)
+    trust_root = sigstore_trust_root.expanduser().absolute() if sigstore_trust_root is not None else None
+    check_trust_root(trust_root)
     logs.configure(log_format, log_level)
     with _listening(host, port) as listener, contextlib.ExitStack() as stack:
         data_dir = data_dir.expanduser().absolute()
@@ -95,7 +100,10 @@ def serve(
         blobs = open_blobs(settings.blobs_url, settings.blob_dir, database)
         blobs.clear_incoming()
         limiter = RateLimiter(enabled=rate_limits)
-        services = Services(settings, database, blobs, Signer(settings.signing_secret), vault, limiter=limiter)
+        signer = Signer(settings.signing_secret)
+        services = Services(
+            settings, database, blobs, signer, vault, limiter=limiter, attestations=AttestationVerifier(trust_root)
+        )
         serving = Serving(
             url=_url(host, listener),
             pid=os.getpid(),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from hub_server.attestations.verifying import AttestationVerifier
 from hub_server.blobs import BlobStore
 from hub_server.database import Database
 from hub_server.operation.metrics import Metrics
@@ -32,6 +33,7 @@ class Services:
     downloads: DownloadCounter = field(default_factory=DownloadCounter)
     sources: SourceTrees = field(default_factory=SourceTrees)
     metrics: Metrics = field(default_factory=Metrics)
+    attestations: AttestationVerifier = field(default_factory=AttestationVerifier)
     limiter: RateLimiter = field(default_factory=lambda: RateLimiter(enabled=True))
 
 

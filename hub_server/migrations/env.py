@@ -5,6 +5,7 @@ from __future__ import annotations
 from alembic import context
 
 import hub_server.accounts.tables
+import hub_server.attestations.tables
 import hub_server.checks.tables
 import hub_server.evaluations.tables
 import hub_server.expected_blobs

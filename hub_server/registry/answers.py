@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from hub_server.access import INDEX_TOKEN_PURPOSE
 from hub_server.accounts.tables import User
+from hub_server.attestations.service import summaries as attestations_of
 from hub_server.registry.abouts import dependency_warnings
 from hub_server.registry.downloads import downloads_of
 from hub_server.registry.stars import is_starred
@@ -122,6 +123,7 @@ def standing(session: Session, environment: Environment, release: Release, user:
         "version_downloads": downloads_of(session, release),
         "url_dependencies": url_dependencies,
         "dependency_warnings": dependency_warnings(url_dependencies),
+        "attestations": attestations_of(session, release),
     }
 
 

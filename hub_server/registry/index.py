@@ -37,6 +37,7 @@ class IndexFile:
     uploaded_at: datetime
     yanked: bool = False
     yanked_reason: str = ""
+    provenance_url: str | None = None  # PEP 740; a whole address, as it asks
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def _json_entry(file: IndexFile) -> dict[str, object]:
         "size": file.size,
         "upload-time": file.uploaded_at.isoformat().replace("+00:00", "Z"),
         "yanked": (file.yanked_reason or True) if file.yanked else False,
+        **({"provenance": file.provenance_url} if file.provenance_url else {}),
     }
 
 
@@ -108,6 +110,8 @@ def _html_entry(file: IndexFile) -> str:
         attributes["data-core-metadata"] = attributes["data-dist-info-metadata"] = f"sha256={file.metadata_sha256}"
     if file.yanked:
         attributes["data-yanked"] = file.yanked_reason
+    if file.provenance_url:
+        attributes["data-provenance"] = file.provenance_url
     shown = " ".join(f'{key}="{html.escape(value)}"' for key, value in attributes.items())
     return f"<a {shown}>{html.escape(file.filename)}</a>"
 

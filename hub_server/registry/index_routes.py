@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
@@ -15,6 +16,7 @@ from sqlalchemy.orm import Session, contains_eager
 
 from hub_server.access import Visitor
 from hub_server.accounts.tables import Owner, User
+from hub_server.attestations.service import attested_files
 from hub_server.blob_response import blob_response
 from hub_server.errors import NotFound, Refusal
 from hub_server.registry.downloads import begins_download
@@ -22,7 +24,7 @@ from hub_server.registry.index import IndexFile, IndexStatus, negotiate, render_
 from hub_server.registry.page_cache import Page
 from hub_server.registry.service import visible_to
 from hub_server.registry.tables import Environment, IndexName, Release, ReleaseFile
-from hub_server.services import HubServices, Services
+from hub_server.services import HubServices, Services, public_url
 from prime_cli.hub.models import ProjectStatus
 
 router = APIRouter(tags=["index"])
@@ -39,6 +41,7 @@ _PROJECT = (
     Environment.index_serial,
     Environment.project_status,
     Environment.status_reason,
+    Environment.attested,
 )
 
 
@@ -46,7 +49,7 @@ class _NotAcceptable(Refusal):
     status = 406
 
 
-def _project_for(user: User | None) -> Select[str, str, int, str, str]:
+def _project_for(user: User | None) -> Select[str, str, int, str, str, bool]:
     """Return the question for a project of an owner that `user` may see."""
     return (
         select(*_PROJECT)
@@ -101,7 +104,7 @@ def index_project(owner: str, project: str, user: Visitor, request: Request, ser
         found = session.connection().execute(wanted, {"owner": owner.lower(), "name": name}).first()
         if found is None:
             raise NotFound(f"project {name} not found in the index of {owner}")
-        return _project_page(request, services, session, found, "../../files")
+        return _project_page(request, services, session, found, owner.lower(), "../../files")
 
 
 @router.api_route("/index/{owner}/files/{sha256}/{filename}", methods=_READ)
@@ -166,7 +169,7 @@ def hub_project(project: str, request: Request, services: HubServices) -> Respon
         if found is None:
             raise NotFound(f"project {name} not found in the index of this hub")
         files = f"../../index/{found.slug}/files"
-        return _project_page(request, services, session, found, files)
+        return _project_page(request, services, session, found, found.slug, files)
 
 
 def _projects_page(
@@ -188,19 +191,28 @@ def _projects_page(
     return _answer(request, page, form, serial)
 
 
-def _project_page(request: Request, services: Services, session: Session, project: Any, files_url: str) -> Response:
+def _project_page(
+    request: Request, services: Services, session: Session, project: Any, owner: str, files_url: str
+) -> Response:
     """Answer with the page of a project, a row of _PROJECT, made at most once for each state of the project."""
     form = _form(request)
+    # Provenance is the one thing on a page that is named by the address of the hub, which comes with the request.
+    base = public_url(request) if project.attested else ""
 
     def make() -> Page:
         published = _published_files().where(Release.environment_id == project.id)
         offered = project.project_status != ProjectStatus.QUARANTINED
-        files = [_index_file(file, files_url) for file in session.scalars(published)] if offered else []
+        attested = attested_files(session, project.id) if project.attested else set()
+        provenance = f"{base}/index/{owner}/integrity/{project.normalized_name}"
+        files = [
+            _index_file(file, files_url, provenance if file.id in attested else None)
+            for file in (session.scalars(published) if offered else ())
+        ]
         status = IndexStatus(project.project_status, project.status_reason)
         text = render_project(project.normalized_name, status, files, form.media_type)
         return Page.of(text, gzipped=form.gzipped)
 
-    page = services.pages.get((project.id, files_url, project.index_serial, form), make)
+    page = services.pages.get((project.id, base, files_url, project.index_serial, form), make)
     return _answer(request, page, form, project.index_serial)
 
 
@@ -214,18 +226,22 @@ def _published_files() -> Select[ReleaseFile]:
     )
 
 
-def _index_file(file: ReleaseFile, files_url: str) -> IndexFile:
+def _index_file(file: ReleaseFile, files_url: str, provenance_url: str | None) -> IndexFile:
+    version = str(Version(file.release.semantic_version))
     return IndexFile(
         filename=file.filename,
         url=f"{files_url}/{file.sha256}/{file.filename}",
         sha256=file.sha256,
         size=file.size,
-        version=str(Version(file.release.semantic_version)),
+        version=version,
         requires_python=file.requires_python,
         metadata_sha256=file.metadata_sha256,
         uploaded_at=file.release.published_at or file.created_at,
         yanked=file.release.yanked_at is not None,
         yanked_reason=file.release.yanked_reason,
+        provenance_url=f"{provenance_url}/{quote(version)}/{quote(file.filename)}/provenance"
+        if provenance_url
+        else None,
     )
 
 

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from hub_server.access import Caller, PathOwner
 from hub_server.accounts.tables import Owner, User
+from hub_server.attestations.service import keep as keep_attestations
 from hub_server.blobs import BlobWriter
 from hub_server.errors import Malformed
 from hub_server.registry.lone_wheels import CheckedWheel, publish_alone
@@ -65,8 +66,6 @@ def _check_form(form: FormReader, writer: BlobWriter) -> str:
             f"{form.filename!r} is not a wheel, and this hub takes only wheels this way; "
             "source archives come with `prime env upload`"
         )
-    if form.fields.get("attestations"):
-        raise Malformed("this hub keeps no attestations; upload without them")
     try:
         filename = _file_name.validate_python(form.filename)
     except ValidationError:
@@ -84,11 +83,15 @@ def _finish(
     form.feed(rest)
     filename = _check_form(form, writer)
     facts = read_wheel(writer.written(), filename)
+    sent = form.fields.get("attestations")
+    verified = services.attestations.verify(sent, filename, writer.sha256) if sent else ()
     with services.blobs.writer() as metadata:
         metadata.write(facts.metadata)
         services.blobs.keep(writer, metadata)
         wheel = CheckedWheel(filename, writer.sha256, writer.size, facts, metadata.sha256)
     with services.database.write() as session:
         done = publish_alone(session, user, owner, wheel, max_bytes=services.settings.max_upload_bytes)
+        kept = keep_attestations(session, user, owner, filename, writer.sha256, verified) if verified else 0
     words = "is published" if done.is_new else "is published already, with these very bytes"
+    words += f"; attestations kept: {kept}" if verified else ""
     return {"success": True, "message": f"{done.name} {done.version} {words}"}

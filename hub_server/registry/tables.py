@@ -45,6 +45,7 @@ class Environment(Base):
     stars: Mapped[int] = mapped_column(Integer, default=0)
     downloads: Mapped[int] = mapped_column(BigInteger, default=0)
     index_serial: Mapped[int] = mapped_column(Integer, default=0)  # raised by every change that an index page shows
+    attested: Mapped[bool] = mapped_column(Boolean, default=False)  # some file has, or had, an attestation
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime, default=now)
     deleted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from hub_server.access import Caller, PathEnvironment, Visitor
 from hub_server.accounts.tables import User
+from hub_server.attestations.service import of_files
 from hub_server.checks.answers import Badge, badge_of
 from hub_server.checks.service import latest_checks
 from hub_server.evaluations.service import Listing as EvaluationListing
@@ -140,7 +141,12 @@ def version_page(version: str, environment: PathEnvironment, request: Request, s
     with services.database.read() as session:
         environment = session.get_one(Environment, environment.id)
         release = service.find_release(session, environment, version)
-        return page(request, "version.html", **_about_version(session, services, request, environment, release))
+        return page(
+            request,
+            "version.html",
+            **_about_version(session, services, request, environment, release),
+            attestations=of_files(session, [file.id for file in release.files]),
+        )
 
 
 @router.get("/dashboard/environments/{owner}/{name}/evaluations")

@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from hub_server.attestations.publishers import describe
 from hub_server.services import Services, public_url
 from hub_server.web.forms import PageForms
 
@@ -79,4 +80,5 @@ def _segment(text: str) -> str:
 _templates = Environment(
     loader=FileSystemLoader(PAGES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
+_templates.filters["publisher"] = describe
 _templates.filters.update(date=_date, moment=_moment, size=_size, reward=_reward, count_of=_count, segment=_segment)

@@ -56,6 +56,14 @@ def serve(
             help="Whose X-Forwarded-For and X-Forwarded-Proto count: addresses or networks, with commas between.",
         ),
     ] = "127.0.0.1,::1",
+    sigstore_trust_root: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="PRIME_HUB_SIGSTORE_TRUST_ROOT",
+            help="Verify attestations by this trusted_root.json, in place of Sigstore's public one.",
+        ),
+    ] = None,
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="How the log on stderr looks; json writes an object a line.")
     ] = "text",
@@ -85,6 +93,7 @@ def serve(
         log_level=LogLevel(log_level),
         rate_limits=rate_limits,
         ready_file=ready_file,
+        sigstore_trust_root=sigstore_trust_root,
         checks=RunnerOptions(
             checks,
             isolated=not checks_unconfined,

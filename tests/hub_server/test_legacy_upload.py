@@ -74,7 +74,7 @@ def test_what_cannot_be_published_by_form_says_why_and_leaves_nothing(hub: Runni
         "not a wheel": send(hub, slug, key, "refused-0.1.0.tar.gz", data),
         "takes only wheels": send(hub, slug, key, filename, data, {"filetype": "sdist"}),
         "not one of this hub": send(hub, slug, key, filename, data, {":action": "submit"}),
-        "no attestations": send(hub, slug, key, filename, data, {"attestations": "[{}]"}),
+        "whl does not verify": send(hub, slug, key, filename, data, {"attestations": "[{}]"}),
         "not a file name": send(hub, slug, key, "a b-0.1.0-py3-none-any.whl", data),
         "not the file name of a wheel": send(hub, slug, key, "refused.whl", data),
         "does not belong": send(hub, slug, key, "other-0.1.0-py3-none-any.whl", data),
