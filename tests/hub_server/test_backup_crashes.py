@@ -155,7 +155,7 @@ def test_a_backup_that_is_killed_at_two_hundred_points_is_whole_or_not_there(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_restore_that_is_killed_at_two_hundred_points_leaves_a_whole_hub_or_none(
+def test_a_restore_that_is_killed_at_fifty_points_leaves_a_whole_hub_or_none(
     crashing: Crashing, tmp_path: Path
 ) -> None:
-    sweep_restores(crashing, tmp_path, 200)
+    sweep_restores(crashing, tmp_path, 50)
