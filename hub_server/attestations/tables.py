@@ -12,7 +12,7 @@ from hub_server.database import Base, UtcDateTime, now
 
 
 class FileAttestation(Base):
-    """A verified attestation of a file, one of each type of predicate; `body` holds nothing that was not verified."""
+    """A verified attestation of a file, one of each type of predicate; `body` is the object that PEP 740 describes."""
 
     __tablename__ = "file_attestations"
 

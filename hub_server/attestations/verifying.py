@@ -1,6 +1,6 @@
 """Verifying attestations: that they are about a file, signed by whom, and seen by the transparency log in time.
 
-What is kept of an attestation is made from the verified parts alone, so that nothing rides along.
+What is kept of an attestation is written anew from what was read of it, so that unknown members do not ride along.
 """
 
 from __future__ import annotations
