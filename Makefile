@@ -36,10 +36,13 @@ lint: $(STAMP) ## ruff, mypy --strict and the directions of imports
 docs: $(STAMP) ## Write the generated reference
 	$(BIN)/python docs/generate_reference.py
 
+screenshots: $(STAMP) ## Photograph the pages of a hub for the documentation (needs Chromium)
+	$(BIN)/python docs/make_screenshots.py
+
 bench: $(STAMP) ## Run the benchmarks and compare with the goals of docs/SPECIFICATION.md
 	@for f in benchmarks/*.py; do echo "== $$f"; $(BIN)/python $$f --check || exit 1; done
 
 clean: ## Remove .venv and everything that was generated
 	rm -rf $(VENV) outputs dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help install demo test test-full lint docs bench clean
+.PHONY: help install demo test test-full lint docs bench screenshots clean

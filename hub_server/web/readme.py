@@ -42,6 +42,8 @@ _ATTRIBUTES = {
     **{f"h{level}": {"id"} for level in range(_FIRST_LEVEL, _LAST_LEVEL + 1)},
 }
 _CLASSES = {"span": TOKEN_CLASSES, "td": {"centred", "right"}, "th": {"centred", "right"}}
+# What may be wider than its place is scrolled, by keyboard too.
+_SCROLLED = {"table": {"tabindex": "0"}}
 _ALIGNED = {"text-align:center": "centred", "text-align:right": "right"}
 
 
@@ -94,6 +96,7 @@ def _cut_down(html: str, files_url: str | None) -> str:
         tags=_TAGS,
         attributes=_ATTRIBUTES,
         allowed_classes=_CLASSES,
+        set_tag_attribute_values=_SCROLLED,
         attribute_filter=keep,
         url_schemes=_SCHEMES,
         link_rel="nofollow noopener noreferrer ugc",

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from pages import Browser as Visitor
 from playwright.sync_api import Browser, Page, sync_playwright
 from running_hub import RunningHub, answer
+from test_login_challenge import PRIVATE_KEY, pem_of
 from test_pages import publish
 
 NewUser = Callable[[], tuple[str, str]]
@@ -34,7 +36,7 @@ def shown(hub: RunningHub) -> dict[str, str]:
     """The paths of all kinds of pages, with something on each."""
     with hub.client(hub.key_of("chromium-user")) as client:
         push = publish(client, "seen", "0.1.0")
-        publish(client, "seen", "0.2.0")
+        publish(client, "seen", "0.2.0", readme=f"# Seen\n\n|{' a long heading |' * 8}\n|{'---|' * 8}\n|{' 1 |' * 8}\n")
         answer(client.put("/environmentshub/chromium-user/seen/@0.1.0/yank", json={"reason": "wrong sums"}))
         body = {
             "name": "nightly",
@@ -49,12 +51,16 @@ def shown(hub: RunningHub) -> dict[str, str]:
         ]
         answer(client.post(f"/evaluations/{evaluation}/samples", json={"samples": samples}))
         answer(client.post("/teams", json={"slug": "chromium-team"}))
+        login = answer(client.post("/auth_challenge/generate", json={"encryptionPublicKey": pem_of(PRIVATE_KEY)}))
+    visitor = Visitor(hub)
+    visitor.open(f"/dashboard/evaluations/{evaluation}")
     environment = "/dashboard/environments/chromium-user/seen"
     return {
         "home": "/", "search": "/?q=seen&tag=toy", "environment": environment, "versions": f"{environment}/versions",
         "version": f"{environment}/versions/0.1.0", "files": f"{environment}/versions/0.2.0/files",
         "file": f"{environment}/versions/0.2.0/files/seen.py", "evaluations": f"{environment}/evaluations",
-        "evaluation": f"/dashboard/evaluations/{evaluation}", "owner": "/dashboard/owners/chromium-user",
+        "evaluation": f"/dashboard/evaluations/{evaluation}", "rollout": visitor.links("tbody a")["example 0"],
+        "login": f"/dashboard/tokens/challenge?code={login['challenge']}", "owner": "/dashboard/owners/chromium-user",
         "sign in": "/dashboard/signin", "keys": "/dashboard/settings/keys", "teams": "/dashboard/settings/teams",
         "team": "/dashboard/settings/teams/chromium-team", "audit": "/dashboard/settings/audit",
         "nothing": "/dashboard/environments/no/such",
