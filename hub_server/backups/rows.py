@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -37,6 +38,7 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.exc import SAWarning
 from sqlalchemy.schema import AddConstraint, DropConstraint, ForeignKeyConstraint
 
 from hub_server.expected_blobs import ExpectedBlob
@@ -88,7 +90,9 @@ def tables_of(connection: Connection) -> list[Table]:
         real = set(connection.scalars(text("SELECT name FROM pragma_table_list WHERE type = 'table'")))
         names = [name for name in names if name in real]
     metadata = MetaData()
-    metadata.reflect(connection, only=names, resolve_fks=False)
+    with warnings.catch_warnings():  # an index over an expression, which SQLAlchemy cannot read, is no row
+        warnings.filterwarnings("ignore", "Skipped unsupported reflection", SAWarning)
+        metadata.reflect(connection, only=names, resolve_fks=False)
     return list(metadata.sorted_tables)
 
 

@@ -14,6 +14,7 @@ from hub_server.accounts.tables import Owner, User
 from hub_server.attestations.service import keep as keep_attestations
 from hub_server.blobs import BlobWriter
 from hub_server.errors import Malformed
+from hub_server.registry.entries import is_library
 from hub_server.registry.lone_wheels import CheckedWheel, publish_alone
 from hub_server.registry.multipart import FormReader
 from hub_server.registry.wheels import read_wheel
@@ -83,12 +84,13 @@ def _finish(
     form.feed(rest)
     filename = _check_form(form, writer)
     facts = read_wheel(writer.written(), filename)
+    library = is_library(facts.name, filename, facts.modules, facts.requires_dist)
     sent = form.fields.get("attestations")
     verified = services.attestations.verify(sent, filename, writer.sha256) if sent else ()
     with services.blobs.writer() as metadata:
         metadata.write(facts.metadata)
         services.blobs.keep(writer, metadata)
-        wheel = CheckedWheel(filename, writer.sha256, writer.size, facts, metadata.sha256)
+        wheel = CheckedWheel(filename, writer.sha256, writer.size, facts, metadata.sha256, library)
     with services.database.write() as session:
         done = publish_alone(session, user, owner, wheel, max_bytes=services.settings.max_upload_bytes)
         kept = keep_attestations(session, user, owner, filename, writer.sha256, verified) if verified else 0

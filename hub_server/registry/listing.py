@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from packaging.utils import canonicalize_name
-from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, or_, select
+from sqlalchemy import ColumnElement, Select, case, desc, func, literal, or_, select, union_all
 from sqlalchemy.orm import InstrumentedAttribute, Session, selectinload
 
 from hub_server.accounts.tables import Owner, User
@@ -14,6 +15,7 @@ from hub_server.accounts.teams import belongs_to
 from hub_server.checks.service import newest_check_status
 from hub_server.registry.service import visible_to
 from hub_server.registry.tables import Environment, EnvironmentTag, Release, Star
+from hub_server.registry.words import has_word
 from prime_cli.hub.models import Visibility
 
 SortKey = Literal["name", "created_at", "updated_at", "stars", "downloads"]
@@ -26,6 +28,7 @@ _SORT_COLUMNS: dict[SortKey, InstrumentedAttribute[Any]] = {
 }
 _VALUES_COUNTED = 50
 _WHOLE_NAME_POINTS = 50
+_SEPARATORS = re.compile(r"[-_.]+")  # a name is known under all its spellings
 
 
 @dataclass(frozen=True)
@@ -65,18 +68,18 @@ def list_environments(session: Session, user: User | None, listing: Listing) -> 
     order = [key.asc() if listing.sort_order == "asc" else key.desc(), Environment.id]
     if listing.sort_by is None and listing.filters.search:
         order.insert(0, _fit(listing.filters.search).desc())
-    # The ids alone are sorted and counted, in one pass; whole rows are read for one page only.
-    counted: Any = select(Environment.id, func.count().over())
-    page = _matching(counted, user, listing.filters).order_by(*order).limit(listing.limit).offset(listing.offset)
-    rows = session.execute(page).all()
-    if not rows:
-        matching = _matching(select(Environment.id), user, listing.filters)
-        return [], session.scalar(select(func.count()).select_from(matching.subquery())) or 0
-    whole = (
-        select(Environment).where(Environment.id.in_([row[0] for row in rows])).options(selectinload(Environment.tags))
-    )
+    # The ids alone are sorted; whole rows are read for one page only. A search counts what it finds in the same pass.
+    counted: list[Any] = [func.count().over()] if listing.filters.search else []
+    matching = _matching(session, select(Environment.id, *counted), user, listing.filters)
+    rows = session.execute(matching.order_by(*order).limit(listing.limit).offset(listing.offset)).all()
+    if rows and counted:
+        total = int(rows[0][1])
+    else:
+        total = session.scalar(_matching(session, select(func.count()), user, listing.filters)) or 0
+    ids = [row[0] for row in rows]
+    whole = select(Environment).where(Environment.id.in_(ids)).options(selectinload(Environment.tags))
     found = {environment.id: environment for environment in session.scalars(whole)}
-    return [found[row[0]] for row in rows], int(rows[0][1])
+    return [found[environment_id] for environment_id in ids], total
 
 
 def count_facets(session: Session, user: User | None, filters: Filters) -> dict[str, list[dict[str, object]]]:
@@ -85,29 +88,32 @@ def count_facets(session: Session, user: User | None, filters: Filters) -> dict[
     `checks` are the states of the newest check of the latest version. The most frequent come first; of tags and owners
     the first 50.
     """
-    matching = _matching(select(Environment.id), user, filters).subquery()
-    sources: dict[str, tuple[Any, Any]] = {
-        "tags": (EnvironmentTag.tag, Environment.id == EnvironmentTag.environment_id),
-        "owners": (Owner.slug, Environment.owner_id == Owner.id),
-        "runtimes": (Release.runtime_hint, Environment.latest_release_id == Release.id),
+    columns: list[Any] = [Environment.id, Environment.owner_id, Environment.visibility, Environment.latest_release_id]
+    matching = _matching(session, select(*columns), user, filters).cte("matching").prefix_with("MATERIALIZED")
+    owners = select(matching.c.owner_id, func.count().label("number")).group_by(matching.c.owner_id).subquery()
+    sources: dict[str, Any] = {
+        "tags": select(EnvironmentTag.tag.label("value"), func.count().label("number"))
+        .join(matching, EnvironmentTag.environment_id == matching.c.id)
+        .group_by(EnvironmentTag.tag),
+        "owners": select(Owner.slug, owners.c.number).join(owners, Owner.id == owners.c.owner_id),
+        "runtimes": select(Release.runtime_hint, func.count())
+        .join(matching, Release.id == matching.c.latest_release_id)
+        .group_by(Release.runtime_hint),
+        "visibility": select(matching.c.visibility, func.count()).group_by(matching.c.visibility),
     }
-    facets: dict[str, Any] = {
-        name: select(column, func.count()).join(Environment, is_of).group_by(column)
-        for name, (column, is_of) in sources.items()
-    }
-    facets["visibility"] = select(Environment.visibility, func.count()).group_by(Environment.visibility)
-    status = newest_check_status(Environment.latest_release_id).label("status")
-    facets["checks"] = select(status, func.count()).select_from(Environment).group_by(status)
-    return {name: _most_frequent(session, counted, matching) for name, counted in facets.items()}
+    status = newest_check_status(matching.c.latest_release_id).label("status")
+    sources["checks"] = select(status, func.count()).select_from(matching).group_by(status)
+    # One statement, so that what matches is looked for once.
+    named = [counted.add_columns(literal(name).label("facet")) for name, counted in sources.items()]
+    facets: dict[str, list[dict[str, object]]] = {name: [] for name in sources}
+    for value, number, name in session.execute(union_all(*named).order_by(desc("number"), "value")):
+        if value and len(facets[name]) < _VALUES_COUNTED:
+            facets[name].append({"value": value, "count": number})
+    return facets
 
 
-def _most_frequent(session: Session, counted: Select[Any], matching: Subquery) -> list[dict[str, object]]:
-    rows = counted.where(Environment.id.in_(select(matching.c.id)))
-    rows = rows.order_by(func.count().desc(), counted.selected_columns[0]).limit(_VALUES_COUNTED)
-    return [{"value": value, "count": count} for value, count in session.execute(rows) if value]
-
-
-def _matching(rows: Select[Any], user: User | None, filters: Filters) -> Select[Any]:
+def _matching(session: Session, rows: Select[Any], user: User | None, filters: Filters) -> Select[Any]:
+    dialect = session.get_bind().dialect.name
     conditions = [visible_to(user)]
     if not filters.mine_only:
         conditions.append(Environment.latest_release_id.is_not(None))
@@ -117,7 +123,7 @@ def _matching(rows: Select[Any], user: User | None, filters: Filters) -> Select[
         theirs = select(Star.environment_id).where(Star.user_id == (user.id if user else ""))
         conditions.append(Environment.id.in_(theirs))
     if filters.owner:
-        conditions.append(Owner.slug == filters.owner.lower())
+        conditions.append(Environment.owner_id.in_(select(Owner.id).where(Owner.slug == filters.owner.lower())))
     if filters.visibility:
         conditions.append(Environment.visibility == filters.visibility)
     if filters.runtime:
@@ -127,15 +133,17 @@ def _matching(rows: Select[Any], user: User | None, filters: Filters) -> Select[
     if filters.check_states:
         conditions.append(newest_check_status(Environment.latest_release_id).in_(filters.check_states))
     for word in (filters.search or "").lower().split():
-        conditions.append(_mentions(word))
+        conditions.append(_mentions(dialect, word))
     for tag in filters.tags:
         tagged = select(EnvironmentTag.environment_id).where(func.lower(EnvironmentTag.tag) == tag.lower())
         conditions.append(Environment.id.in_(tagged))
-    return rows.join(Environment.owner).where(*conditions)
+    return rows.select_from(Environment).where(*conditions)
 
 
-def _mentions(word: str) -> ColumnElement[bool]:
-    return or_(*(place for place, _ in _places(word)))
+def _mentions(dialect: str, word: str) -> ColumnElement[bool]:
+    said = has_word(dialect, word)
+    places = [place for place, _ in _places(word)]
+    return or_(*places, *([] if said is None else [said]))
 
 
 def _fit(search: str) -> ColumnElement[int]:
@@ -143,21 +151,19 @@ def _fit(search: str) -> ColumnElement[int]:
     points: ColumnElement[int] = literal(0)
     for word in search.lower().split():
         whole_name = (Environment.normalized_name == str(canonicalize_name(word)), _WHOLE_NAME_POINTS)
-        points = points + case(whole_name, *_places(word), else_=0)
+        described = (func.lower(Environment.description).like(_within(word), escape="\\"), 3)
+        points = points + case(whole_name, *_places(word), described, else_=0)
     return points
 
 
 def _places(word: str) -> list[tuple[ColumnElement[bool], int]]:
-    """Return where a word can stand, the most telling place first, with its points."""
-    escaped = word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-
-    def holds(text: Any) -> ColumnElement[bool]:
-        return func.lower(text).like(f"%{escaped}%", escape="\\")
-
+    """Return where a word can stand beside running text, the most telling place first, with its points."""
+    named = Environment.normalized_name.like(_within(_SEPARATORS.sub("-", word)), escape="\\")
     tagged = select(EnvironmentTag.environment_id).where(func.lower(EnvironmentTag.tag) == word)
-    return [
-        (holds(Environment.name), 20),
-        (Environment.id.in_(tagged), 10),
-        (Owner.slug.like(f"%{escaped}%", escape="\\"), 5),
-        (holds(Environment.description), 3),
-    ]
+    owned = select(Owner.id).where(Owner.slug.like(_within(word), escape="\\"))
+    return [(named, 20), (Environment.id.in_(tagged), 10), (Environment.owner_id.in_(owned), 5)]
+
+
+def _within(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"

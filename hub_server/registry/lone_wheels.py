@@ -22,7 +22,6 @@ from hub_server.database import now, table_of
 from hub_server.errors import Conflict, Malformed
 from hub_server.ids import new_id
 from hub_server.registry.abouts import keep_about
-from hub_server.registry.entries import is_library
 from hub_server.registry.publishing import announce_wheel, check_announced, publish
 from hub_server.registry.service import Offered, offer_as_latest, resolve
 from hub_server.registry.status import check_takes_versions
@@ -57,6 +56,7 @@ class CheckedWheel:
     size: int
     facts: WheelFacts
     metadata_sha256: str
+    is_library: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def publish_alone(session: Session, user: User, owner: Owner, wheel: CheckedWhee
         resolve(session, user, wanted)
         found = connection.execute(_FIND, {"owner_id": owner.id, "normalized_name": normalized}).one()
     check_announced(request, found.name, max_bytes)
-    kind = _kind(found.name, wheel)
+    kind = {"kind": LIBRARY} if wheel.is_library else {}
     key = version_key(request.semantic_version)
     place = {"environment_id": found.id, "version_key": key, "content_hash": request.content_hash}
     if connection.execute(_HEARD_OF, place).first() is not None:
@@ -120,12 +120,6 @@ def _as_push(owner: Owner, wheel: CheckedWheel) -> tuple[ResolveRequest, WheelRe
             f"the METADATA of {wheel.filename} cannot be published ({problem['loc'][-1]}): {problem['msg']}"
         ) from None
     return wanted, request
-
-
-def _kind(name: str, wheel: CheckedWheel) -> dict[str, str]:
-    """Return what the details of a version say of a plain library; nothing of an environment."""
-    found = is_library(name, wheel.filename, wheel.facts.modules, wheel.facts.requires_dist)
-    return {"kind": LIBRARY} if found else {}
 
 
 def _publish_as_push(

@@ -20,6 +20,7 @@ from hub_server.database import now, table_of
 from hub_server.errors import Forbidden, Malformed, NotFound
 from hub_server.registry.index_names import claim_name, note_change
 from hub_server.registry.tables import Environment, EnvironmentTag, Release, Star
+from hub_server.registry.words import keep_words
 from hub_server.secrets.service import forget_environment
 from prime_cli.hub.models import ResolveRequest, Role, Visibility
 
@@ -162,6 +163,8 @@ def delete_environment(session: Session, environment: Environment) -> None:
     session.execute(delete(Star).where(Star.environment_id == environment.id))
     environment.stars, environment.downloads, environment.forked_from_id = 0, 0, None
     note_change(environment)
+    session.flush()
+    keep_words(session.connection(), environment.id)
 
 
 def delete_release(session: Session, environment: Environment, wanted: str) -> Release:
@@ -242,6 +245,8 @@ def offer_as_latest(session: Session, environment_id: str, offered: Offered) -> 
         if tags:
             connection.execute(_ADD_TAGS, [{"environment_id": environment_id, "tag": tag} for tag in tags])
     connection.execute(_NOTE_PUBLISHED, changes)
+    if "latest_release_id" in changes:
+        keep_words(connection, environment_id)
     if present.id is None:
         claim_name(session, environment_id)
 
@@ -256,6 +261,7 @@ def _set_latest(session: Session, environment: Environment, release_id: str | No
     environment.updated_at = now()
     note_change(environment)
     session.flush()
+    keep_words(session.connection(), environment.id)
     claim_name(session, environment.id)
 
 

@@ -30,7 +30,20 @@ class Environment(Base):
     """A name under an owner. A deleted one keeps its row, so that its file names are never given again."""
 
     __tablename__ = "environments"
-    __table_args__ = (UniqueConstraint("owner_id", "normalized_name", name="uq_environments_owner_name"),)
+    __table_args__ = (
+        UniqueConstraint("owner_id", "normalized_name", name="uq_environments_owner_name"),
+        # All that a list looks at, so that counting thousands reads none of their rows.
+        Index(
+            "ix_environments_seen",
+            "visibility",
+            "deleted_at",
+            "latest_release_id",
+            "owner_id",
+            "created_at",
+            "normalized_name",
+            "id",
+        ),
+    )
 
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     owner_id: Mapped[str] = mapped_column(ForeignKey("owners.id"), index=True)
@@ -61,6 +74,18 @@ class EnvironmentTag(Base):
 
     environment_id: Mapped[str] = mapped_column(ForeignKey("environments.id"), primary_key=True)
     tag: Mapped[str] = mapped_column(String(100), primary_key=True, index=True)
+
+
+class EnvironmentText(Base):
+    """What an environment is searched by beside its name; see `words.py` for the index over it."""
+
+    __tablename__ = "environment_texts"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    environment_id: Mapped[str] = mapped_column(
+        ForeignKey("environments.id", ondelete="CASCADE"), unique=True, index=True
+    )
+    words: Mapped[str] = mapped_column(Text)
 
 
 class IndexName(Base):

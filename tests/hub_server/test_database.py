@@ -16,6 +16,8 @@ from hub_server.accounts.service import create_user, slug_of_operator
 from hub_server.accounts.tables import ApiKey, User
 from hub_server.database import Base, Database, open_database
 from hub_server.errors import Conflict, NotServing
+from hub_server.registry.listing import Filters, Listing, list_environments
+from hub_server.registry.tables import Environment, Release, ReleaseAbout
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -31,8 +33,41 @@ def database(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Databas
 
 def test_the_migrations_arrive_at_the_tables_of_the_code(database: Database) -> None:
     database.migrate()
+
+    def is_ours(name: str | None, _kind: str, _parents: object) -> bool:
+        return not str(name).startswith(
+            "searched_words"
+        )  # the index over words, which each database has in its own way
+
     with database.engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+        context = MigrationContext.configure(connection, opts={"include_name": is_ours})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_what_was_published_before_there_was_a_search_of_readmes_is_found(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    for url in (f"sqlite:///{tmp_path}/hub.db", request.getfixturevalue("postgres").fresh_url()):
+        database = Database(url)
+        database.migrate("0014")
+        with database.write() as session:
+            owner = create_user(session, slug="somebody")
+            environment = Environment(owner_id=owner.id, name="a", normalized_name="a", visibility="PUBLIC")
+            session.add(environment)
+            session.flush()
+            release = Release(
+                environment_id=environment.id, semantic_version="1", version_key="1", content_hash="0", claimed=True
+            )
+            session.add(release)
+            session.flush()
+            session.add(ReleaseAbout(release_id=release.id, readme="A quixotic task", url_dependencies=[]))
+            environment.latest_release_id = release.id
+        database.migrate()
+        with database.read() as session:
+            for word, count in (("quixot", 1), ("nothing", 0)):
+                found = list_environments(session, None, Listing(Filters(search=word)))
+                assert (len(found[0]), found[1]) == (count, count)
+        database.close()
 
 
 def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:

@@ -133,6 +133,7 @@ def test_a_wheel_that_cannot_be_imported_as_what_it_is_is_refused_by_form(hub: R
         refused = send(hub, slug, key, filename, data)
         assert refused.status_code == 400, (words, refused.text)
         assert words in refused.json()["detail"]
+        assert not (hub.data_dir / "blobs" / "sha256" / sha256(data)[:2] / sha256(data)).exists()
     with hub.client(key) as client:
         assert answer(client.get("/environmentshub/", params={"mine_only": True}))["total_count"] == 0
 

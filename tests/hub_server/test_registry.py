@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from running_hub import Push, RunningHub, answer
+from running_hub import Push, RunningHub, answer, make_wheel
 
 pytestmark = pytest.mark.both_databases
 
@@ -152,3 +152,33 @@ def test_a_search_offers_the_best_fit_first_unless_an_order_is_asked_for(hub: Ru
         assert names(search="sudoku beginners") == ["told"]
         assert names(search="sudoku", sort_by="created_at") == ["sudoku-hard", "told", "tagged", "sudoku"]
         assert names(search="su%oku") == []
+
+
+def test_a_search_finds_words_of_the_latest_readme_after_all_else(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+
+    def publish(name: str, version: str, readme: str, description: str = "plain") -> None:
+        about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\n{readme}"
+        push = Push(client, name, version, code=f"VALUE = {version!r}\n", metadata={"description": description})
+        push.filename, push.wheel = make_wheel(name, version, code=push.code, metadata=about)
+        assert push.run().is_success
+
+    def names(search: str) -> list[str]:
+        rows = answer(client.get("/environmentshub/", params={"owner": slug, "search": search}))
+        assert rows["total_count"] == len(rows["data"])
+        return [row["name"] for row in rows["data"]]
+
+    with hub.client(key) as client:
+        publish("described", "0.1.0", "nothing", description="a quixotic task")
+        publish("told", "0.1.0", '# Told\n\nA Quixotic-Windmill task, it\'s (100%) "odd".')
+        assert names("quixotic") == ["described", "told"]
+        assert names("windm") == names("quixotic-wind") == names("told odd") == ["told"]
+        assert names("indmill") == names('"') == names("* OR -") == []
+        facets = answer(client.get("/environmentshub/facets", params={"owner": slug, "search": "windmill"}))["data"]
+        assert facets["owners"] == [{"value": slug, "count": 1}]
+        publish("told", "0.2.0", "All new")
+        assert names("windmill") == []
+        assert client.put(f"/environmentshub/{slug}/told/@0.2.0/yank", json={"reason": "worse"}).is_success
+        assert names("windmill") == ["told"]
+        assert client.delete(f"/environmentshub/{slug}/told").is_success
+        assert names("windmill") == []
