@@ -6,6 +6,7 @@ What is kept of an attestation is written anew from what was read of it, so that
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +30,7 @@ _PREDICATE_TYPES = ("https://docs.pypi.org/attestations/publish/v1", "https://sl
 _MAX_BYTES = 512 * 1024
 _MAX_REASON = 300
 _ENVELOPE_TYPE = "application/vnd.in-toto+json"
+_NOTE_SIGNATURES = re.compile(r"(\u2014 [!-~]+ [A-Za-z0-9+/=]+\n)+")
 # Sigstore's own, as its package brings it. Its client keeps a copy in the user's folder and reads that one for good:
 # a hub would need a home to write to, and would not see the keys of a newer package.
 _PUBLIC_ROOT = ("_store", quote("https://tuf-repo-cdn.sigstore.dev", safe=""), "trusted_root.json")
@@ -99,6 +101,7 @@ class AttestationVerifier:
             if len(sent.verification_material.transparency_entries) != 1:
                 raise ValueError("it has more than one entry of a transparency log")
             bundle = sent.to_bundle()
+            _check_nothing_rides_along(sent.verification_material.transparency_entries[0])
             payload_type, payload = self._verifier.verify_dsse(bundle, _AnybodyIdentified())
             if payload_type != _ENVELOPE_TYPE:
                 raise ValueError(f"what is signed is {payload_type}, and no statement")
@@ -170,6 +173,13 @@ def _check_is_about(statement: _Statement, filename: str, sha256: str, shown: st
         raise Malformed(f"{shown} is about other bytes: it names the sha256 {subject.digest.get('sha256')}")
     if statement.predicate_type not in _PREDICATE_TYPES:
         raise Malformed(f"{shown} has the unknown predicate type {statement.predicate_type!r}")
+
+
+def _check_nothing_rides_along(entry: dict[str, Any]) -> None:
+    """Raise ValueError when a log's checkpoint has lines that nobody signed; readers of such notes pass over them."""
+    _, _, signatures = entry["inclusionProof"]["checkpoint"]["envelope"].partition("\n\n")
+    if not _NOTE_SIGNATURES.fullmatch(signatures):
+        raise ValueError("the checkpoint of its log holds something else than signatures")
 
 
 def _reason(error: Exception) -> str:

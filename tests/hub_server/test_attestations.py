@@ -301,6 +301,11 @@ def wrong_attestations(authority: Authority, filename: str, digest: str, good: d
                 transparency_entries=[entry(authority.attest(filename, "1" * 64))]
             )
         ),
+        "holds something else than signatures": changed(
+            lambda it: entry(it)["inclusionProof"]["checkpoint"].update(
+                envelope=entry(it)["inclusionProof"]["checkpoint"]["envelope"] + "\ud800\n"
+            )
+        ),
         "log entry signatures do not match": changed(
             lambda it: it["verification_material"].update(transparency_entries=[entry(other)])
         ),
