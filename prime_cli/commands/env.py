@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from prime_cli.commands import env_change, env_fork, env_hub, env_install, env_mark, env_secret, env_source, env_yank
+from prime_cli.commands import (
+    env_action,
+    env_change,
+    env_fork,
+    env_hub,
+    env_install,
+    env_mark,
+    env_secret,
+    env_source,
+    env_yank,
+)
 from prime_cli.core.command_groups import new_group
 
 app = new_group("Write, build, publish and install environments.")
@@ -101,3 +111,4 @@ env_mark.register(app)
 env_secret.register(app)
 env_change.register(app)
 env_fork.register(app)
+env_action.register(app)

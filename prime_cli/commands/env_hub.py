@@ -44,6 +44,9 @@ def upload(
         str | None, typer.Option("--visibility", "-v", metavar="PUBLIC|PRIVATE", help="Who may see it.")
     ] = None,
     owner: Annotated[str | None, typer.Option("--owner", "-o", help="Publish under this name.")] = None,
+    runtime: Annotated[
+        str | None, typer.Option("--runtime", metavar="v0|v1", help="The API it is written for, if it does not say.")
+    ] = None,
     team: Annotated[str | None, typer.Option("--team", "-t", help="Publish under this team.")] = None,
     auto_bump: Annotated[bool, typer.Option("--auto-bump", help="Raise the patch version first.")] = False,
     rc: Annotated[bool, typer.Option("--rc", help="Make it the next release candidate first.")] = False,
@@ -60,11 +63,14 @@ def upload(
 
     if visibility is not None and visibility.upper() not in ("PUBLIC", "PRIVATE"):
         raise BadInput(f"invalid visibility {visibility!r}", hint="use PUBLIC or PRIVATE")
+    if runtime is not None and runtime.lower() not in ("v0", "v1"):
+        raise BadInput(f"invalid runtime {runtime!r}", hint="use v0, the classic interface of verifiers, or v1")
     is_wheel = name is not None and name.endswith(".whl")
     part = _part_to_raise(auto_bump=auto_bump, rc=rc, post=post)
     if is_wheel and part:
         raise BadInput("a built wheel has its version", hint="give the environment's name to raise its version")
-    destination = Destination(owner, team, visibility.upper() if visibility else None)
+    hint = f"VERIFIERS_{runtime.upper()}" if runtime else None
+    destination = Destination(owner, team, visibility.upper() if visibility else None, hint)
     with connect() as client, transfer_display() as progress:
         if is_wheel:
             wheel, project = _read_given_wheel(Path(str(name)))

@@ -30,11 +30,15 @@ _CONFLICT = 409
 
 @dataclass(frozen=True)
 class Destination:
-    """Under whom an environment is published; None leaves it to the hub. `visibility`: PUBLIC or PRIVATE."""
+    """Under whom an environment is published; None leaves it to the hub. `visibility`: PUBLIC or PRIVATE.
+
+    `runtime`: VERIFIERS_V0 or VERIFIERS_V1; None reads it in the wheel.
+    """
 
     owner: str | None = None
     team: str | None = None
     visibility: str | None = None
+    runtime: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ def publish(
     result = Published(owner, name, wheel.version, digest, url, already)
     if not already:
         try:
-            _push(client, str(target["id"]), wheel, project, files, digest, progress)
+            _push(client, str(target["id"]), wheel, project, files, digest, destination.runtime, progress)
         except HubError as error:
             if error.status == _CONFLICT:
                 hint = "`prime env upload --auto-bump` publishes it as the next version"
@@ -133,11 +137,12 @@ def _push(
     project: EnvironmentProject | None,
     files: list[Any],
     digest: str,
+    runtime: str | None,
     progress: TransferProgress,
 ) -> None:
     tags = list(project.keywords) if project else wheel.keywords
     common: dict[str, Any] = {"content_hash": digest, "semantic_version": wheel.version}
-    if hint := runtime_hint(wheel):
+    if hint := runtime or runtime_hint(wheel):
         common["runtime_hint"] = hint
     base = f"environmentshub/{environment_id}"
     announced = client.post(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from running_hub import PRIME, Push, RunningHub, answer, start_hub
+from running_hub import PRIME, Push, RunningHub, answer, make_wheel, start_hub
 
 Prime = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -137,3 +137,32 @@ def test_a_version_is_raised_in_one_way_at_a_time(prime: Prime) -> None:
     assert json.loads(prime("env", "push", "raised", "--post", "--no-check", "--output", "json").stdout)["version"] == (
         "0.1.0rc0.post0"
     )
+
+
+def test_checks_are_listed_read_and_asked_for_again(hub: RunningHub, prime: Prime) -> None:
+    with hub.client(hub.key_of("ada")) as client:
+        assert Push(client, "acted-on", "0.1.0").run().is_success
+    told = json.loads(prime("env", "action", "list", "ada/acted-on", "--output", "json").stdout)
+    assert told["total"] == 1
+    check = told["actions"][0]
+    assert (check["version"]["semantic_version"], check["status"]) == ("0.1.0", "PENDING")
+    assert "not checked yet" in prime("--plain", "env", "action", "list", "ada/acted-on").stdout
+    for named in ([], [check["id"]]):
+        log = json.loads(prime("env", "action", "logs", "ada/acted-on", *named, "--output", "json").stdout)
+        assert log == {"id": check["id"], "logs": ""}
+        again = prime("env", "action", "retry", "ada/acted-on", *named)
+        assert "version 0.1.0 of acted-on will be checked" in again.stdout
+    missing = prime("env", "action", "logs", "ada/acted-on", "none")
+    assert missing.returncode == 1
+    assert "check none of ada/acted-on not found" in missing.stderr
+
+
+def test_a_push_says_which_runtime_an_environment_is_for(hub: RunningHub, prime: Prime, tmp_path: Path) -> None:
+    filename, data = make_wheel("for-v1", "0.1.0", code="def load_environment():\n    return None\n")
+    (tmp_path / filename).write_bytes(data)
+    refused = prime("env", "push", filename, "--runtime", "v2")
+    assert refused.returncode == 2
+    assert "invalid runtime 'v2'" in refused.stderr
+    assert prime("env", "push", filename, "--runtime", "v1").returncode == 0
+    with hub.client() as nobody:
+        assert answer(nobody.get("/environmentshub/ada/for-v1/@latest"))["data"]["runtime_hint"] == "VERIFIERS_V1"
