@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from running_hub import Push, RunningHub, answer, make_wheel, start_hub
 
 NewUser = Callable[[], tuple[str, str]]
@@ -130,6 +131,7 @@ def test_a_fork_of_a_private_environment_is_private_and_names_its_source_to_nobo
             assert "origin" not in details_of(opener, "opener/opened")["metadata"]
 
 
+@pytest.mark.both_databases
 def test_facets_count_what_the_caller_may_see(hub: RunningHub, new_user: NewUser) -> None:
     slug, key = new_user()
     with hub.client(key) as client, hub.client() as nobody:
