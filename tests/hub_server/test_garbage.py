@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from running_hub import PRIME, Push, RunningHub, answer, put, sha256, start_hub
+from test_traces import lines_of, trace, upload
 
 DAY_S = 24 * 3600
 
@@ -75,6 +76,26 @@ def check_after_collection(hub: RunningHub, slug: str, kept: Push, deleted: Push
         deleted.client = draft.client = client
         assert deleted.announce_wheel().status_code == 409
         assert draft.run().is_success
+
+
+def test_the_bytes_of_deleted_traces_go_and_those_of_others_stay(tmp_path: Path) -> None:
+    hub = start_hub(tmp_path / "data")
+    with hub.client(hub.admin_key) as client:
+        run = {"id": "run-2", "type": "eval"}
+        answer(upload(client, lines_of(trace("kept"), trace("shares its upload", run=run))))
+        kept = blobs_of(hub.data_dir).keys()
+        answer(upload(client, lines_of(trace("gone", run=run))))
+        answer(client.delete("/traces", params={"run_id": "run-2"}))
+    hub.end()
+    assert json.loads(gc(hub.data_dir, "--grace-hours", "0").stdout)["blobs"] == 1
+    assert blobs_of(hub.data_dir).keys() == kept
+    hub = start_hub(tmp_path / "data")
+    try:
+        with hub.client(hub.admin_key) as client:
+            assert answer(client.get("/traces/kept", params={"raw": True}))["id"] == "kept"
+            assert client.get("/traces/gone").status_code == 404
+    finally:
+        hub.end()
 
 
 @pytest.mark.parametrize("folder", ["nothing", "empty"])
