@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 from running_hub import Push, RunningHub, answer, make_wheel
 
 from hub_server.errors import Malformed
 from hub_server.registry.entries import check_entry, importable_modules
+from hub_server.registry.index import JSON_TYPE
 
 
 @pytest.mark.parametrize(
@@ -56,3 +58,34 @@ def test_a_push_without_the_module_of_its_name_is_refused_and_a_sound_one_can_fo
         push.filename, push.wheel = sound
         assert push.run().is_success
         assert answer(client.get("/environmentshub/entries/no-entry/@latest"))["data"]["wheel_sha256"]
+
+
+def test_wheels_for_several_platforms_are_published_together_and_none_is_added_later(hub: RunningHub) -> None:
+    slug, key = "platforms", hub.key_of("platforms")
+
+    def send(push: Push, tag: str) -> int:
+        push.filename = f"many_tags-0.1.0-{tag}.whl"
+        push.wheel = make_wheel("many-tags", "0.1.0", code=f"TAG = {tag!r}\n")[1]
+        return push.send_wheel().status_code
+
+    def files() -> set[str]:
+        page = httpx.get(
+            f"{hub.url}/index/{slug}/simple/many-tags/", headers={"Accept": JSON_TYPE}, trust_env=False
+        ).json()
+        return {file["filename"] for file in page["files"]}
+
+    with hub.client(key) as client:
+        push = Push(client, "many-tags", "0.1.0")
+        push.resolve()
+        assert [send(push, tag) for tag in ("py3-none-win_amd64", "py3-none-macosx_11_0_arm64")] == [200, 200]
+        assert push.send_source().is_success
+        published = files()
+        assert len(published) == 2
+        assert send(push, "py3-none-any") == 409
+        by_form = httpx.post(
+            f"{hub.url}/index/{slug}/legacy/", files={"content": (push.filename, push.wheel)},
+            data={":action": "file_upload"}, auth=("__token__", key), trust_env=False,
+        )  # fmt: skip
+        assert by_form.status_code == 409
+        assert "never changes" in by_form.json()["detail"]
+        assert files() == published

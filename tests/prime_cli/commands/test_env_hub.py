@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from running_hub import PRIME, Push, RunningHub, answer, make_wheel, start_hub
+
+from prime_cli.environments.hub_catalog import EnvironmentDetails
 
 Prime = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -166,3 +170,37 @@ def test_a_push_says_which_runtime_an_environment_is_for(hub: RunningHub, prime:
     assert prime("env", "push", filename, "--runtime", "v1").returncode == 0
     with hub.client() as nobody:
         assert answer(nobody.get("/environmentshub/ada/for-v1/@latest"))["data"]["runtime_hint"] == "VERIFIERS_V1"
+
+
+@pytest.mark.parametrize("tool", ["uv", "pip"])
+def test_what_an_environment_needs_from_an_address_is_installed_with_it(
+    hub: RunningHub, prime: Prime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    venv.create(tmp_path / "venv", with_pip=False)
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    with hub.client(hub.key_of("ada")) as client:
+        assert Push(client, f"needed-by-{tool}", "0.1.0").run().is_success
+        address = answer(client.get(f"/environmentshub/ada/needed-by-{tool}/@latest"))["data"]["wheel_url"]
+        about = (
+            f"Metadata-Version: 2.1\nName: {tool}-needs\nVersion: 0.1.0\nRequires-Dist: needed-by-{tool} @ {address}\n"
+        )
+        push = Push(client, f"{tool}-needs", "0.1.0")
+        push.filename, push.wheel = make_wheel(f"{tool}-needs", "0.1.0", metadata=about)
+        assert push.run().is_success
+    done = prime("env", "install", f"ada/{tool}-needs", "--with", tool)
+    assert done.returncode == 0, done.stderr
+    code = f"import {tool}_needs, needed_by_{tool}; print(needed_by_{tool}.VALUE)"
+    loaded = subprocess.run([tmp_path / "venv" / "bin" / "python", "-c", code], capture_output=True, text=True)
+    assert loaded.stdout == "1\n", loaded.stderr
+
+
+def test_no_answer_of_a_hub_becomes_an_option_of_an_installer() -> None:
+    named = [
+        "fine @ https://a.example/b.whl",
+        "also-fine[x]@git+https://a.example/b",
+        "--index-url=http://evil.example",
+    ]
+    named += ["-e git+https://evil.example/x", "plain>=1", "a @ /etc/passwd", "", " -r x @ https://a.example"]
+    details = EnvironmentDetails("ada", "a", "1", "", "PUBLIC", "", {"url_dependencies": named})
+    assert details.url_dependencies == named[:2]
