@@ -39,7 +39,8 @@ FINAL = ("delete_environment", "delete_version", "revoke_key", "change_slug", "d
 
 ROUTES = [route for route in routes_of(all_routers()) if isinstance(route, APIRoute)]
 DOCUMENT = document(FastAPI(title="prime hub"), ROUTES)
-OPERATIONS = [found.ok() for found in schemathesis.openapi.from_dict(DOCUMENT).get_all_operations()]
+_FOUND = (found.ok() for found in schemathesis.openapi.from_dict(DOCUMENT).get_all_operations())
+OPERATIONS = sorted(_FOUND, key=lambda operation: operation.label)
 
 
 @dataclass(frozen=True)
