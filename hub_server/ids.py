@@ -5,8 +5,14 @@ from __future__ import annotations
 import secrets
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+_LENGTH = 24
 
 
 def new_id() -> str:
     """Return a fresh id, unguessable."""
-    return "c" + "".join(secrets.choice(_ALPHABET) for _ in range(24))
+    # One number for all places: an upload makes several ids, and drawing each place alone takes ten times as long.
+    number, places = secrets.randbelow(len(_ALPHABET) ** _LENGTH), ["c"]
+    for _ in range(_LENGTH):
+        number, place = divmod(number, len(_ALPHABET))
+        places.append(_ALPHABET[place])
+    return "".join(places)

@@ -77,6 +77,9 @@ class S3Blobs:
         """Return a writer for a new blob; use it in a `with` block."""
         return BlobWriter(self, f"{self._incoming}/{secrets.token_hex(16)}")
 
+    def prepare(self, writer: BlobWriter) -> None:
+        """Begin nothing: what goes to a store needs no place on this disk."""
+
     def keep(self, *writers: BlobWriter) -> None:
         """Upload blobs; the object of one that is there already is put anew, which changes nothing but its age."""
         for writer in writers:

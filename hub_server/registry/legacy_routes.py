@@ -83,6 +83,7 @@ def _finish(
     """Check and publish in an order in which only the last step, one transaction, makes anything visible."""
     form.feed(rest)
     filename = _check_form(form, writer)
+    services.blobs.prepare(writer)
     facts = read_wheel(writer.written(), filename)
     library = is_library(facts.name, filename, facts.modules, facts.requires_dist)
     sent = form.fields.get("attestations")

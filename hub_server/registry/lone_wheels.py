@@ -22,20 +22,21 @@ from hub_server.database import now, table_of
 from hub_server.errors import Conflict, Malformed
 from hub_server.ids import new_id
 from hub_server.registry.abouts import keep_about
+from hub_server.registry.index_names import claim_name
 from hub_server.registry.publishing import announce_wheel, check_announced, publish
 from hub_server.registry.service import Offered, offer_as_latest, resolve
 from hub_server.registry.status import check_takes_versions
 from hub_server.registry.tables import Environment, Release, ReleaseFile
 from hub_server.registry.wheels import WheelFacts, version_key
-from prime_cli.hub.models import PackageMetadata, ResolveRequest, WheelRequest
+from hub_server.registry.words import keep_words
+from prime_cli.hub.models import PackageMetadata, ResolveRequest, Visibility, WheelRequest
 
 _ENVIRONMENTS, _RELEASES, _FILES = table_of(Environment), table_of(Release), table_of(ReleaseFile)
 _FIND = (
-    select(_ENVIRONMENTS.c.id, _ENVIRONMENTS.c.name, _ENVIRONMENTS.c.project_status)
+    select(_ENVIRONMENTS.c.id, _ENVIRONMENTS.c.name, _ENVIRONMENTS.c.project_status, _ENVIRONMENTS.c.deleted_at)
     .where(
         _ENVIRONMENTS.c.owner_id == bindparam("owner_id"),
         _ENVIRONMENTS.c.normalized_name == bindparam("normalized_name"),
-        _ENVIRONMENTS.c.deleted_at.is_(None),
     )
     .with_for_update()
 )
@@ -44,7 +45,7 @@ _HEARD_OF = union_all(
     _OF_ENVIRONMENT.where(_RELEASES.c.version_key == bindparam("version_key")),
     _OF_ENVIRONMENT.where(_RELEASES.c.content_hash == bindparam("content_hash"), _RELEASES.c.claimed),
 )
-_ADD_RELEASE, _ADD_FILE = _RELEASES.insert(), _FILES.insert()
+_ADD_ENVIRONMENT, _ADD_RELEASE, _ADD_FILE = _ENVIRONMENTS.insert(), _RELEASES.insert(), _FILES.insert()
 
 
 @dataclass(frozen=True)
@@ -77,22 +78,26 @@ def publish_alone(session: Session, user: User, owner: Owner, wheel: CheckedWhee
         Conflict: the version is published with other bytes, or the environment takes no new versions.
     """
     wanted, request = _as_push(owner, wheel)
+    kind = {"kind": LIBRARY} if wheel.is_library else {}
     connection = session.connection()
     normalized = canonicalize_name(wanted.name)
     found = connection.execute(_FIND, {"owner_id": owner.id, "normalized_name": normalized}).first()
     if found is None:
+        check_announced(request, wanted.name, max_bytes)
+        return _publish_first(session, user, owner, wheel, wanted.name, request, kind)
+    if found.deleted_at is not None:
         resolve(session, user, wanted)
         found = connection.execute(_FIND, {"owner_id": owner.id, "normalized_name": normalized}).one()
     check_announced(request, found.name, max_bytes)
-    kind = {"kind": LIBRARY} if wheel.is_library else {}
     key = version_key(request.semantic_version)
     place = {"environment_id": found.id, "version_key": key, "content_hash": request.content_hash}
     if connection.execute(_HEARD_OF, place).first() is not None:
         environment = session.get_one(Environment, found.id)
         return _publish_as_push(session, user, environment, wheel, request, kind, max_bytes)
     check_takes_versions(found.name, found.project_status)
-    details = {**request.metadata.model_dump(exclude_none=True), **kind}
-    _insert(session, wheel, {**place, "semantic_version": request.semantic_version, "details": details})
+    details, release_id = {**request.metadata.model_dump(exclude_none=True), **kind}, new_id()
+    _insert(session, wheel, release_id, {**place, "semantic_version": request.semantic_version, "details": details})
+    offer_as_latest(session, found.id, Offered(release_id, key, details))
     whole_name = f"{owner.slug}/{found.name} {request.semantic_version}"
     audit.record(session, user, "version.publish", whole_name, owner_id=owner.id)
     return Published(found.name, request.semantic_version, is_new=True)
@@ -140,9 +145,44 @@ def _publish_as_push(
     return Published(environment.name, file.release.semantic_version, is_new)
 
 
-def _insert(session: Session, wheel: CheckedWheel, release: dict[str, Any]) -> None:
+def _publish_first(
+    session: Session, user: User, owner: Owner, wheel: CheckedWheel, name: str, request: WheelRequest,
+    kind: dict[str, str],
+) -> Published:  # fmt: skip
+    """Publish an environment that never was with its first version, which so is the latest."""
+    environment_id, release_id = new_id(), new_id()
+    details = {**request.metadata.model_dump(exclude_none=True), **kind}
+    environment = {
+        "id": environment_id,
+        "owner_id": owner.id,
+        "name": name,
+        "normalized_name": canonicalize_name(name),
+        "visibility": Visibility.PUBLIC,
+        "description": str(details.get("description") or ""),
+        "latest_release_id": release_id,
+        "index_serial": 1,
+    }
+    connection = session.connection()
+    connection.execute(_ADD_ENVIRONMENT, environment)
+    release = {
+        "environment_id": environment_id,
+        "version_key": version_key(request.semantic_version),
+        "content_hash": request.content_hash,
+        "semantic_version": request.semantic_version,
+        "details": details,
+    }
+    _insert(session, wheel, release_id, release)
+    keep_words(connection, environment_id)
+    claim_name(session, environment_id)
+    whole_name = f"{owner.slug}/{name}"
+    audit.record(session, user, "environment.create", whole_name, owner_id=owner.id)
+    audit.record(session, user, "version.publish", f"{whole_name} {request.semantic_version}", owner_id=owner.id)
+    return Published(name, request.semantic_version, is_new=True)
+
+
+def _insert(session: Session, wheel: CheckedWheel, release_id: str, release: dict[str, Any]) -> None:
     """Write a version that is published from the start, with its one file."""
-    connection, release_id = session.connection(), new_id()
+    connection = session.connection()
     published = {"id": release_id, "wheel_only": True, "claimed": True, "published_at": now()}
     file = {
         "release_id": release_id,
@@ -163,4 +203,3 @@ def _insert(session: Session, wheel: CheckedWheel, release: dict[str, Any]) -> N
             f"version {release['semantic_version']}: another push with another content hash already exists"
         ) from None
     queue_first_check(session, release_id, release["details"])
-    offer_as_latest(session, release["environment_id"], Offered(release_id, release["version_key"], release["details"]))
