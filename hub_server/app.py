@@ -39,6 +39,7 @@ from hub_server.registry import (
     upload_routes,
 )
 from hub_server.registry import routes as registry_routes
+from hub_server.registry.kept_answers import KeptAnswers
 from hub_server.secrets import routes as secret_routes
 from hub_server.services import Services
 from hub_server.traces import routes as trace_routes
@@ -61,6 +62,8 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     app.state.readiness = Readiness(services)
     services.metrics.registry.register(StoreFigures(services))
+    if (change_count := services.database.change_count()) is not None:
+        app.add_middleware(KeptAnswers, change_count=change_count)
     app.add_middleware(BoundedBody)
     app.add_middleware(ObservedRequests, metrics=services.metrics)  # below the one that gives a request a new scope
     app.add_middleware(OneSpelling)

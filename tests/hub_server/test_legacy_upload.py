@@ -12,6 +12,8 @@ from packaging.requirements import Requirement
 from published_tools import run
 from running_hub import Push, RunningHub, answer, make_wheel, sha256
 
+from hub_server.registry.index import JSON_TYPE
+
 NewUser = Callable[[], tuple[str, str]]
 
 
@@ -186,3 +188,21 @@ def test_the_tool_publishes_repeats_and_is_told_of_other_bytes(
     wrong_key = publish(wheel, "prime_wrong")
     assert wrong_key.returncode != 0
     assert key not in refused.stdout + refused.stderr
+
+
+def test_a_first_version_by_form_is_whole_in_list_index_and_audit_log(hub: RunningHub, new_user: NewUser) -> None:
+    slug, key = new_user()
+    about = "Metadata-Version: 2.1\nName: First.One\nVersion: 1.0\nSummary: a first one\n"
+    filename, data = make_wheel("first-one", "1.0", metadata=about)
+    with hub.client(key) as client:
+        form = {":action": "file_upload"}
+        sent = client.post(f"{hub.url}/index/{slug}/legacy/", data=form, files={"content": (filename, data)})
+        assert sent.is_success, sent.text
+        row = client.get(f"/environmentshub/{slug}/first-one/@latest").json()["data"]
+        listed = client.get("/environmentshub/", params={"owner": slug}).json()["data"]
+        events = client.get("/user/audit").json()["data"]
+        whole = client.get(f"{hub.url}/simple/first-one/", headers={"Accept": JSON_TYPE}).json()
+    assert row["name"] == "First.One"
+    assert [(each["name"], each["description"]) for each in listed] == [("First.One", "a first one")]
+    assert [file["filename"] for file in whole["files"]] == [filename]
+    assert {"environment.create", "version.publish"} <= {event["action"] for event in events}
