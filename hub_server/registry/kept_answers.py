@@ -15,13 +15,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _PAGE = re.compile(r"(?:/index/[^/]+)?/simple/(?:[^/]+/)?")
 _METHODS = frozenset(["GET", "HEAD"])
-# Everything about a request, beside its path, on which the answer to nobody in particular depends.
-_DECISIVE = frozenset([b"accept", b"accept-encoding", b"if-none-match"])
+# All headers on which the answer to nobody in particular depends; the host stands in the links to provenance.
+_DECISIVE = frozenset([b"host", b"accept", b"accept-encoding", b"if-none-match"])
 _KEPT_STATUS = frozenset([200, 304])
 _MAX_BYTES = 64 * 1024**2
 _BYTES_BESIDE_BODY = 4096
 
-Key = tuple[str, tuple[tuple[bytes, bytes], ...]]
+Key = tuple[str, str, tuple[tuple[bytes, bytes], ...]]
 
 
 @dataclass
@@ -86,7 +86,7 @@ class KeptAnswers:
         return answer
 
     def _keep(self, key: Key, answer: _Answer) -> None:
-        size = len(answer.messages[1].get("body", b"")) + sum(len(value) for _, value in key[1]) + _BYTES_BESIDE_BODY
+        size = len(answer.messages[1].get("body", b"")) + sum(len(value) for _, value in key[2]) + _BYTES_BESIDE_BODY
         if key in self._answers or size > self._max_bytes:
             return
         if self._size + size > self._max_bytes:
@@ -105,10 +105,11 @@ def _key(scope: Scope) -> Key | None:
         return None
     if _PAGE.fullmatch(scope["path"]) is None:
         return None
-    decisive = []
+    decisive, has_host = [], False
     for header in scope["headers"]:
         if header[0] in _DECISIVE:
             decisive.append((header[0], header[1]))
+            has_host = has_host or header[0] == b"host"
         elif header[0] == b"authorization":
             return None
-    return scope["path"], tuple(decisive)
+    return (scope["scheme"], scope["path"], tuple(decisive)) if has_host else None

@@ -55,7 +55,9 @@ def test_a_page_is_given_again_until_something_is_committed() -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [{"accept": "text/html"}, {"accept_encoding": "br"}, {"if_none_match": '"x"'}], ids=lambda sent: [*sent]
+    "headers",
+    [{"accept": "text/html"}, {"accept_encoding": "br"}, {"if_none_match": '"x"'}, {"host": "elsewhere"}],
+    ids=lambda sent: [*sent],
 )
 def test_what_an_answer_depends_on_keeps_two_apart(headers: dict[str, str]) -> None:
     app = KeptAnswers(CountingApp(), lambda: 1)
@@ -75,6 +77,11 @@ def test_what_an_answer_depends_on_keeps_two_apart(headers: dict[str, str]) -> N
 def test_everything_else_is_passed_on(path: str, method: str, headers: dict[str, str]) -> None:
     app = KeptAnswers(CountingApp(), lambda: 1)
     assert [read(app, path, method, **headers) for _ in range(2)] == ["answer 1", "answer 2"]
+
+
+def test_links_to_an_encrypted_and_to_a_plain_address_are_kept_apart() -> None:
+    app = KeptAnswers(CountingApp(), lambda: 1)
+    assert [read(app), read(app, f"https://hub{PAGE}"), read(app)] == ["answer 1", "answer 2", "answer 1"]
 
 
 def test_a_refusal_is_not_kept() -> None:
