@@ -22,6 +22,7 @@ from hub_server.registry.entries import importable_modules
 from hub_server.registry.zips import StrictZip
 
 _MAX_METADATA_BYTES = 10 * 1024**2
+_MAX_VERSION = 255  # as long as a file name
 _MAX_REQUIRES_PYTHON = 200  # the width of its column
 _REMOTE_SCHEMES = ("https", "http", "git+https", "git+http", "git+ssh", "git+git")
 _RECORD_HASHES = ("sha256", "sha384", "sha512")
@@ -125,19 +126,23 @@ def _dist_info(archive: StrictZip, filename: str) -> str:
         raise Malformed(f"needs exactly one .dist-info folder, it has {len(folders)}")
     folder = folders.pop()
     stem, _, spelled = folder.removesuffix(".dist-info").partition("-")
-    if canonicalize_name(stem) != name or parse_version(spelled or "?") != version:
+    if canonicalize_name(stem) != name or not _is_version(spelled, version):
         raise Malformed(f"has the folder {folder!r}, which does not belong to it")
     return folder
+
+
+def _is_version(text: str, version: Version) -> bool:
+    """Say whether a text spells this version; numbers of thousands of digits, which cannot be read, spell none."""
+    return 0 < len(text) <= _MAX_VERSION and parse_version(text) == version
 
 
 def _read_metadata(data: bytes, filename: str) -> WheelFacts:
     name, version = _parsed_name(filename)
     headers: RawMetadata = parse_email(data)[0]
     said_name, said_version = headers.get("name", ""), headers.get("version", "")
-    if canonicalize_name(said_name) != name or not said_version or parse_version(said_version) != version:
-        raise Malformed(
-            f"has a METADATA that names {said_name or 'nothing'} {said_version or '(no version)'}, not {name} {version}"
-        )
+    if canonicalize_name(said_name) != name or not _is_version(said_version, version):
+        said = f"{said_name[:100] or 'nothing'} {said_version[:100] or '(no version)'}"
+        raise Malformed(f"has a METADATA that names {said}, not {name} {version}")
     if not headers.get("metadata_version"):
         raise Malformed("has a METADATA without Metadata-Version, which installers need")
     requires_python = headers.get("requires_python")
@@ -174,10 +179,17 @@ def _url_dependencies(requires_dist: list[str]) -> list[str]:
             raise Malformed(f"depends on {text!r}, which installers cannot read") from None
         if url is None:
             continue
-        if urlsplit(url).scheme not in _REMOTE_SCHEMES:
+        if _scheme_of(url) not in _REMOTE_SCHEMES:
             raise Malformed(f"depends on {text!r}, which nobody can get from another machine")
         found.append(text)
     return found
+
+
+def _scheme_of(url: str) -> str:
+    try:
+        return urlsplit(url).scheme
+    except ValueError:  # such as half an IPv6 address
+        return ""
 
 
 def _check_wheel_version(data: bytes) -> None:

@@ -16,6 +16,7 @@ from hub_server.registry.archives import check_source_archive
 from hub_server.registry.wheels import read_wheel, version_key
 
 NAME = "some_task-0.1.0-py3-none-any.whl"
+SOUND = "Metadata-Version: 2.1\nName: some-task\nVersion: 0.1.0\n"
 
 
 def write(folder: Path, data: bytes) -> Path:
@@ -52,6 +53,30 @@ def test_a_wheel_that_is_not_sound_says_why(tmp_path: Path, words: str, data: by
     with pytest.raises(Malformed) as caught:
         read_wheel(write(tmp_path, data), NAME)
     assert words in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("words", "metadata"),
+    [
+        ("names some-task 1111", f"Metadata-Version: 2.1\nName: some-task\nVersion: {'1' * 5000}\n"),
+        ("without Metadata-Version", "Name: some-task\nVersion: 0.1.0\n"),
+        ("which installers cannot read", SOUND + "Requires-Python: three\n"),
+        ("more than 200 characters", SOUND + f"Requires-Python: >={'1' * 5000}\n"),
+        ("which installers cannot read", SOUND + "Requires-Dist: ???\n"),
+        ("nobody can get from another machine", SOUND + "Requires-Dist: tool @ file:///home/me/tool.whl\n"),
+        ("nobody can get from another machine", SOUND + "Requires-Dist: tool @ http://[::1/tool.whl\n"),
+    ],
+)
+def test_metadata_that_installers_could_not_use_says_why(tmp_path: Path, words: str, metadata: str) -> None:
+    with pytest.raises(Malformed) as caught:
+        read_wheel(write(tmp_path, make_wheel("some-task", "0.1.0", metadata=metadata)[1]), NAME)
+    assert words in caught.value.detail
+
+
+def test_a_folder_with_a_version_of_thousands_of_digits_does_not_belong(tmp_path: Path) -> None:
+    _, data = make_wheel("some-task", "1" * 5000)
+    with pytest.raises(Malformed, match="does not belong"):
+        read_wheel(write(tmp_path, data), NAME)
 
 
 def test_a_wheel_with_a_file_twice_is_refused(tmp_path: Path) -> None:
