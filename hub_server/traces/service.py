@@ -115,14 +115,19 @@ def calls_of(blobs: BlobStore, trace: Trace) -> list[dict[str, Any]]:
         {
             "call_idx": number,
             "node_idx": call.get("node"),
-            "time_start": (call.get("time") or {}).get("start"),
-            "time_end": (call.get("time") or {}).get("end"),
+            "time_start": _time_of(call).get("start"),
+            "time_end": _time_of(call).get("end"),
             "model": call.get("model"),
             "endpoint": call.get("endpoint"),
             "finish_reason": call.get("finish_reason"),
         }
         for number, call in enumerate(calls)
     ]
+
+
+def _time_of(call: dict[str, Any]) -> dict[str, Any]:
+    time = call.get("time")
+    return time if isinstance(time, dict) else {}
 
 
 def delete_trace(session: Session, owner_id: str, trace_id: str) -> None:

@@ -257,3 +257,13 @@ def test_traces_are_private_to_their_owner_or_team(hub: RunningHub, new_user: Ne
         refused = client.get("/traces", headers=as_team)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
     assert len(answer(client.get("/traces"))["items"]) == 1
+
+
+@pytest.mark.parametrize("odd", [10**30, "soon", [1], {"start": {}}, None])
+def test_a_trace_with_odd_facts_is_kept_and_read(client: httpx.Client, odd: Any) -> None:
+    calls = [{"node": odd, "model": odd, "time": odd, "usage": odd}]
+    document = trace("odd", nodes=[{"parent": odd, "message": odd, "timestamp": odd}], calls=calls, timing=odd, run=odd)
+    answer(upload(client, lines_of(document)))
+    for part in ("", "/nodes", "/calls"):
+        answer(client.get(f"/traces/odd{part}"))
+    assert answer(client.get("/traces/odd?raw=true")) == document
