@@ -22,6 +22,7 @@ DEEP: Any = 1
 for _ in range(150):
     DEEP = [DEEP]
 LOGIN = f"{API}/auth_challenge"
+ODD_LINES = {"Idempotency-Key": f"sha256:{'a' * 64}", "X-Prime-Line-Format": "odd"}
 SHARED_HIDDEN = {"name": "shared", "team_slug": "the-team", "visibility": "PRIVATE"}
 
 
@@ -190,6 +191,8 @@ THE_REST = [
     ("keeper", "DELETE", f"{API}/traces?run_id=none", {}, 404, "run none not found"),
     ("keeper", "GET", f"{API}/traces?context.a=%00", {}, 400, "holds a zero byte"),
     ("keeper", "GET", f"{API}/traces?cursor=x", {}, 400, "the cursor is not one of this list"),
+    ("keeper", "GET", f"{API}/traces/none/nodes?after=1&cursor=x", {}, 400, "give `after` or `cursor`, not both"),
+    ("keeper", "POST", f"{API}/traces", {"headers": ODD_LINES}, 400, "'odd' is neither trace nor episode"),
     ("keeper", "POST", f"{API}/traces", {}, 400, "Idempotency-Key must be sha256: and 64 hex digits"),
 ]
 VALUES = [

@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from running_hub import Push, RunningHub, answer, make_source
+
+from hub_server.errors import TooLarge
+from hub_server.registry.inspect import SourceFile, SourceTree, look_into
 
 NewUser = Callable[[], tuple[str, str]]
 
@@ -124,3 +128,10 @@ def test_the_source_of_a_private_environment_does_not_exist_for_others(hub: Runn
         path = f"/environmentshub/{slug}/quiet/@latest/inspect"
         assert answer(owner.get(path, params={"path": "quiet.py"}))["data"]["content"] == "SECRET = 1\n"
         assert stranger.get(path, params={"path": "quiet.py"}).status_code == 404
+
+
+def test_a_file_that_lies_too_deep_in_a_large_archive_is_not_unpacked(tmp_path: Path) -> None:
+    tree = SourceTree()
+    tree.add(SourceFile("far.py", 3, offset=2**30))
+    with pytest.raises(TooLarge, match="lies too deep in a large archive to be shown"):
+        look_into(tree, tmp_path / "never-opened.tar.gz", "source", "far.py", 10)
