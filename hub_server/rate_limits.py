@@ -24,6 +24,11 @@ LIMITS: dict[str, str] = {
     "announce_version": "3000 per minute",
     "legacy_upload": "3000 per minute",
     "begin_evaluation": "3000 per minute",
+    "add_samples": "3000 per minute",
+    "upload_traces": "3000 per minute",
+    "inspect_source": "3000 per minute",
+    "fork_environment": "240 per hour",
+    "retry_action": "240 per hour",
 }
 """How often each route may be called; routes that are not named are not limited."""
 
