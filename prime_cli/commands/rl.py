@@ -3,36 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from prime_cli.commands import rl_runs
 from prime_cli.core.command_groups import new_group
 
+if TYPE_CHECKING:
+    from prime_cli.rl.config import RLConfig
+
 app = new_group("Train a model with reinforcement learning.")
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(
-    config: Annotated[Path, typer.Argument(help="A TOML file: model, [[env]], max_steps, batch_size, ...")],
+    context: typer.Context,
+    config: Annotated[
+        str,
+        typer.Argument(help="A TOML file: model, [[env]], max_steps, ... More files: `@ FILE`. Keys: `--a.b VALUE`."),
+    ],
     seed: Annotated[int | None, typer.Option(help="Overrides `seed` of the file.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
 ) -> None:
     """Train the model named in CONFIG on its environment, here, with separate processes for every part.
 
-    The run directory holds the metrics, the rollouts, the logs and the weights. Ctrl-C stops everything.
+    The run directory holds the metrics, the rollouts, the logs and the weights. Ctrl-C stops everything. Any key of the
+    file can be given behind it, as in `prime rl run run.toml --trainer.optim.type muon --max-steps 10`.
     """
     from dataclasses import asdict
 
     from prime_cli.core import output as out
-    from prime_cli.core.config_file import load_config
+    from prime_cli.core.config_layers import load_layers
     from prime_cli.rl.config import RLConfig
+
+    settings = load_layers([config, *context.args], RLConfig)
+    if seed is not None:
+        settings = settings.model_copy(update={"seed": seed})
+    if dry_run:
+        _show_plan(settings)
+        return
     from prime_cli.rl.display import LiveDisplay, PlainDisplay
     from prime_cli.rl.launcher import run_training
 
-    settings = load_config(config, RLConfig)
-    if seed is not None:
-        settings = settings.model_copy(update={"seed": seed})
     console = out.stderr_console()
     display = (LiveDisplay if out.is_interactive() else PlainDisplay)(console, settings.max_steps)
     try:
@@ -44,6 +57,21 @@ def run(
         f"{summary.steps} steps in {summary.seconds:.0f} s, reward {summary.first_reward:.3f} at the first step and "
         f"{summary.last_reward:.3f} at the last\nrun: {summary.path}\nweights: {summary.weights}",
     )
+
+
+def _show_plan(settings: RLConfig) -> None:
+    import json
+    from dataclasses import asdict
+
+    from prime_cli.core import output as out
+    from prime_cli.rl.inference.vllm import chosen_engine
+    from prime_cli.rl.plan import count_gpus, plan_lines, plan_of
+
+    engine = chosen_engine(settings.inference)
+    plan = plan_of(settings, gpus=count_gpus())
+    resolved = settings.model_dump(mode="json", exclude_none=True)
+    text = json.dumps(resolved, indent=2) + "\n\n" + "\n".join(plan_lines(plan, engine))
+    out.print_result({"config": resolved, "engine": engine, "plan": asdict(plan)}, text)
 
 
 @app.command()

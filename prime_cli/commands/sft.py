@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,9 +13,13 @@ app = new_group("Fine-tune a model on demonstrations.")
 _PLAIN_EVERY = 50
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(
-    config: Annotated[Path, typer.Argument(help="A TOML file: model, [data], max_steps, learning_rate, ...")],
+    context: typer.Context,
+    config: Annotated[
+        str,
+        typer.Argument(help="A TOML file: model, [data], max_steps, ... More files: `@ FILE`. Keys: `--a.b VALUE`."),
+    ],
     seed: Annotated[int | None, typer.Option(help="Overrides `seed` of the file.")] = None,
 ) -> None:
     """Train the model named in CONFIG on demonstrations, and write its weights in Hugging Face layout."""
@@ -25,10 +28,10 @@ def run(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from prime_cli.core import output as out
-    from prime_cli.core.config_file import load_config
+    from prime_cli.core.config_layers import load_layers
     from prime_cli.sft.config import SFTConfig
 
-    settings = load_config(config, SFTConfig)
+    settings = load_layers([config, *context.args], SFTConfig)
     from prime_cli.sft.run import run_sft  # brings torch, which a file that cannot be read need not wait for
 
     if seed is not None:

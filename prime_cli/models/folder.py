@@ -85,13 +85,17 @@ def load_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def save_model_folder(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write `model` and `tokenizer` in Hugging Face layout; the folder appears complete or not at all."""
+def save_model_folder(model: Any, tokenizer: Any, folder: Path, *, weights: dict[str, Any] | None = None) -> None:
+    """Write `model` and `tokenizer` in Hugging Face layout; the folder appears complete or not at all.
+
+    Args:
+        weights: what to write as the model's parameters, where they are not those that it holds.
+    """
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
     with directory_written_aside(folder) as aside:
-        model.save_pretrained(aside)
+        model.save_pretrained(aside, state_dict=weights)
         tokenizer.save_pretrained(aside)
         for file in aside.iterdir():
             file.chmod(0o644)

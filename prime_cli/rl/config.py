@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from prime_cli.core.config_file import StrictModel
 from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig, TeacherConfig
-from prime_cli.rl.step_config import LossConfig, OptimizerConfig, SchedulerConfig
+from prime_cli.rl.step_config import LossConfig, StepConfig
 
 
 class EnvironmentConfig(StrictModel):
@@ -22,14 +22,15 @@ class EnvironmentConfig(StrictModel):
     algo: AlgorithmConfig | None = None
 
 
-class TrainerConfig(StrictModel):
-    """The trainer process. `micro_batch_tokens` bounds the padded tokens of one forward pass."""
+class TrainerConfig(StepConfig):
+    """The trainer: how a step is taken, by how many processes (`ranks`), and how long it waits for a batch.
 
-    optim: OptimizerConfig = OptimizerConfig()
-    scheduler: SchedulerConfig = SchedulerConfig()
+    With several ranks each holds a share of the weights, gradients and optimizer state (FSDP2), on a GPU of its own
+    where there are GPUs.
+    """
+
     loss: LossConfig = LossConfig()
-    seq_len: int = Field(default=2048, ge=8)
-    micro_batch_tokens: int = Field(default=16384, ge=8)
+    ranks: int = Field(default=1, ge=1)
     batch_timeout_s: float = Field(default=1800, gt=0)
 
 
@@ -81,6 +82,22 @@ class RLConfig(StrictModel):
     inference: InferenceConfig = InferenceConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _lora_alpha_of_the_flat_schema(cls, values: Any) -> Any:
+        """`lora_alpha` at the top, as hosted training takes it, asks for adapters with that alpha."""
+        if not isinstance(values, dict) or values.get("lora_alpha") is None:
+            return values
+        alpha = values["lora_alpha"]
+        rest = {key: value for key, value in values.items() if key != "lora_alpha"}
+        trainer = rest.get("trainer") or {}
+        if not isinstance(trainer, dict):
+            return rest
+        lora = trainer.get("lora") or {}
+        if isinstance(lora, dict) and lora.get("alpha", alpha) != alpha:
+            raise ValueError(f"lora_alpha {alpha} and trainer.lora.alpha {lora['alpha']} differ; give one of them")
+        return rest | {"trainer": trainer | {"lora": lora | {"alpha": alpha}}}
+
     @model_validator(mode="after")
     def _algorithms_have_what_they_need(self) -> RLConfig:
         for environment in self.env:
@@ -107,6 +124,16 @@ class RLConfig(StrictModel):
             )
         if self.max_inflight_rollouts is not None and self.max_inflight_rollouts < self.rollouts_per_example:
             raise ValueError("max_inflight_rollouts must be at least rollouts_per_example: a group starts as a whole")
+        scheduler, lora = self.trainer.scheduler, self.trainer.lora
+        if scheduler.decay_steps > self.max_steps:
+            raise ValueError(f"scheduler.decay_steps {scheduler.decay_steps} is more than max_steps {self.max_steps}")
+        if scheduler.min_lr > self.learning_rate:
+            raise ValueError(f"scheduler.min_lr {scheduler.min_lr} is above learning_rate {self.learning_rate}")
+        if lora is not None and lora.dropout:
+            raise ValueError(
+                "lora.dropout would train on other log-probabilities than those that were sampled from; it is for "
+                "fine-tuning, leave it 0 here"
+            )
         if self.sampling.max_tokens >= self.trainer.seq_len:
             raise ValueError(
                 f"sampling.max_tokens {self.sampling.max_tokens} leaves no room for a prompt "

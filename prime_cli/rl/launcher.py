@@ -32,6 +32,7 @@ from prime_cli.rl.inference.serving import server_command, start_server, url_in
 from prime_cli.rl.inference.vllm import answers, chosen_engine, free_port, vllm_command
 from prime_cli.rl.orchestrator.policy import INFERENCE_VARIABLE, InferenceAddress
 from prime_cli.rl.orchestrator.teacher import TeacherAddress, check_teacher
+from prime_cli.rl.plan import check_devices, count_gpus
 from prime_cli.rl.run_directory import RunDirectory, create_run_directory, read_metrics
 
 _POLL_S = 0.1
@@ -71,7 +72,7 @@ def run_training(config: RLConfig, observe: Observer, note: Callable[[str], None
 
     Raises:
         NotAModel: the configured model is not a model folder.
-        ConfigError: the configured engine is not installed, or the teacher cannot be used.
+        ConfigError: the configured engine is not installed, the teacher cannot be used, or ranks lack GPUs.
         ProcessDied: a process ended before its work was done.
         KeyboardInterrupt: after everything was stopped.
     """
@@ -81,6 +82,8 @@ def run_training(config: RLConfig, observe: Observer, note: Callable[[str], None
             check_model_folder(Path(config.teacher.model))
         check_teacher(config.teacher, config.model)
     engine = chosen_engine(config.inference)
+    if config.trainer.ranks > 1:
+        check_devices(config, count_gpus())
     target = find_target(config.env[0].id, note)
     resolved = config.model_copy(update={"model": config.model.resolve()})
     name = config.name or f"{target.identity.name}--{resolved.model.name}--{secrets.token_hex(4)}"
@@ -113,7 +116,8 @@ def _run_children(config: RLConfig, run: RunDirectory, engine: str, children: li
     command, find_url = _inference(config, run, engine, _POLICY, config.model)
     children.append(_Child("inference", start_server(command, log_path=run.log("inference"), admin_token=token)))
     find_teacher = _start_teacher(config, run, engine, children)
-    children.append(_start(run, "trainer", "prime_cli.rl.trainer.process", {}))
+    trainer = "prime_cli.rl.trainer.process" if config.trainer.ranks == 1 else "prime_cli.rl.trainer.launch"
+    children.append(_start(run, "trainer", trainer, {}))
     url = _wait_for_server(config, run, children, find_url, observe)
     run.set_status("inference", "serving")
     address = InferenceAddress(base_url=f"{url}/v1", model=_POLICY, admin_url=url, admin_token=token)

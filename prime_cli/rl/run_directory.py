@@ -6,6 +6,7 @@ rollouts/step_S.jsonl  the rollouts of batch S
 batches/step_S/        what the orchestrator hands to the trainer; removed once trained
 broadcasts/step_V/     weights of policy version V on their way to the inference server; removed once stale
 weights/step_N/        weights in Hugging Face layout
+adapters/step_N/       the adapter alone, in PEFT layout, where one is trained
 status/NAME.json       what each process is doing, or waiting for
 logs/NAME.log          output of each process
 summary.json           written last: how the run ended
@@ -72,6 +73,10 @@ class RunDirectory:
     def weights(self, step: int) -> Path:
         """The exported weights after `step`."""
         return self.path / "weights" / f"step_{step}"
+
+    def adapter(self, step: int) -> Path:
+        """The exported adapter after `step`."""
+        return self.path / "adapters" / f"step_{step}"
 
     def newest_broadcast(self) -> int | None:
         """Return the newest policy version that was broadcast, or None."""

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from prime_cli.core.config_file import StrictModel
 from prime_cli.rl.config import CheckpointsConfig
-from prime_cli.rl.step_config import OptimizerConfig, SchedulerConfig
+from prime_cli.rl.step_config import OptimizerConfig, SchedulerConfig, StepConfig
 
 
 class DataConfig(StrictModel):
@@ -32,13 +32,11 @@ class DataConfig(StrictModel):
         return self
 
 
-class SFTTrainerConfig(StrictModel):
-    """How the steps are taken. `micro_batch_tokens` bounds the padded tokens of one forward pass."""
+class SFTTrainerConfig(StepConfig):
+    """How the steps are taken. Samples are packed into rows of `micro_batch_tokens`, one row per forward pass."""
 
     optim: OptimizerConfig = OptimizerConfig(betas=(0.9, 0.99))
     scheduler: SchedulerConfig = SchedulerConfig(warmup_steps=20)
-    seq_len: int = Field(default=2048, ge=8)
-    micro_batch_tokens: int = Field(default=16384, ge=8)
 
 
 class SFTConfig(StrictModel):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from prime_cli.core.errors import ConfigError
 from prime_cli.core.files import write_json_atomically
-from prime_cli.models.folder import check_model_folder, load_causal_model, load_tokenizer, save_model_folder
+from prime_cli.models.folder import check_model_folder, load_causal_model, load_tokenizer
 from prime_cli.rl.run_directory import SFT_FOLDERS, RunDirectory, create_run_directory
 from prime_cli.rl.step_config import LossConfig
 from prime_cli.rl.trainer.learner import Learner
@@ -71,7 +71,7 @@ def _train(config: SFTConfig, run: RunDirectory, observe: Observer, say: Callabl
         _record(run, step, loss, measured, throughput, report.learning_rate, report.grad_norm)
         observe(step, loss, measured, throughput)
         if step == config.max_steps or (config.checkpoints.interval and step % config.checkpoints.interval == 0):
-            save_model_folder(learner.model, tokenizer, run.weights(step))
+            learner.export(tokenizer, run.weights(step), run.adapter(step))
     weights = run.weights(config.max_steps)
     summary = SFTSummary(run.path, weights, config.max_steps, loss, validation_loss, time.monotonic() - started)
     write_json_atomically(run.summary, {**asdict(summary), "path": str(run.path), "weights": str(weights)})
@@ -105,13 +105,10 @@ def _learner(config: SFTConfig) -> tuple[Learner, object]:
     tokenizer = load_tokenizer(config.model)
     learner = Learner(
         load_causal_model(config.model, device=device),
-        learning_rate=config.learning_rate,
-        optimizer=config.trainer.optim,
-        scheduler=config.trainer.scheduler,
+        config=config.trainer,
         loss=LossConfig(),
+        learning_rate=config.learning_rate,
         total_steps=config.max_steps,
-        micro_batch_tokens=config.trainer.micro_batch_tokens,
-        seq_len=config.trainer.seq_len,
     )
     return learner, tokenizer
 

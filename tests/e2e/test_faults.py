@@ -40,8 +40,8 @@ MODULES = {
 class RunningTraining:
     """`prime rl run` with a run that never ends by itself, and the processes below it."""
 
-    def __init__(self, workspace: Path, model: Path) -> None:
-        (workspace / "run.toml").write_text(CONFIG.format(model=model))
+    def __init__(self, workspace: Path, model: Path, more: str = "") -> None:
+        (workspace / "run.toml").write_text(CONFIG.format(model=model) + more)
         self.directory = workspace / "outputs" / "rl" / "run"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "prime_cli.main", "rl", "run", "run.toml"],

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.rl.step_config import LossConfig, OptimizerConfig, SchedulerConfig
-from prime_cli.rl.trainer.loss import TokenTotals, loss_of, token_logprobs
+from prime_cli.models.folder import save_model_folder
+from prime_cli.rl.step_config import LossConfig, StepConfig
+from prime_cli.rl.trainer import lora
+from prime_cli.rl.trainer.loss import TokenTotals, loss_of
 from prime_cli.rl.trainer.micro_batches import MicroBatch, micro_batches_of, token_totals
+from prime_cli.rl.trainer.optimizers import learning_rate_at, optimizers_of
+from prime_cli.rl.trainer.policy import PolicyModel
+from prime_cli.rl.trainer.ranks import Ranks, divide, whole
 from prime_cli.rl.transport import Sample
 
 
@@ -43,40 +50,43 @@ class TrainingDiverged(PrimeError):
 
 
 class Learner:
-    """A model with its optimizer and learning-rate schedule.
+    """A model with its optimizer and learning-rate schedule, on this rank.
 
     Args:
         model: a causal language model; trained in place.
-        total_steps: the step at which a decaying schedule reaches zero.
+        total_steps: the last step of the schedule.
+        ranks: this process and the others, each of which gets the same samples and takes its share of the rows.
+
+    Raises:
+        CannotPack: the model is of a kind that cannot be trained on packed rows.
+        ConfigError: the adapters name no layer of the model.
     """
 
     def __init__(
         self,
         model: Any,
         *,
-        learning_rate: float,
-        optimizer: OptimizerConfig,
-        scheduler: SchedulerConfig,
+        config: StepConfig,
         loss: LossConfig,
+        learning_rate: float,
         total_steps: int,
-        micro_batch_tokens: int,
-        seq_len: int,
+        ranks: Ranks = Ranks(),
     ) -> None:
         self.model = model.train()
-        self._device = str(next(model.parameters()).device)
+        self._config = config
         self._loss = loss
-        self._max_norm = optimizer.max_norm
-        self._micro_batch_tokens = micro_batch_tokens
-        self._seq_len = seq_len
-        self._optimizer = torch.optim.AdamW(
-            model.parameters(),
-            lr=learning_rate,
-            betas=optimizer.betas,
-            weight_decay=optimizer.weight_decay,
-            foreach=True,
-        )
+        self._ranks = ranks
+        self._device = str(next(model.parameters()).device)
+        self._policy = PolicyModel(model, chunk=config.head_chunk_tokens)
+        self._adapted = lora.put_on(model, config.lora) if config.lora is not None else None
+        if config.activation_checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self._quadratic = _attention_cost(model)
+        if ranks.size > 1:
+            kinds = set(model._no_split_modules or [])
+            divide(self._policy, [module for module in model.modules() if type(module).__name__ in kinds])
+        self._optimizers = optimizers_of(model, config.optim, learning_rate)
         self._learning_rate = learning_rate
-        self._scheduler = scheduler
         self._total_steps = total_steps
         self._steps_taken = 0
 
@@ -86,23 +96,16 @@ class Learner:
         Raises:
             TrainingDiverged: the gradient is not finite.
         """
-        batches = micro_batches_of(
-            samples, max_tokens=self._micro_batch_tokens, seq_len=self._seq_len, device=self._device
-        )
-        counts = token_totals(samples, self._seq_len)
-        sums = _Sums()
-        for batch in batches:
-            self._backward(batch, counts, sums)
-        rate = self._learning_rate * learning_rate_factor(self._steps_taken, self._total_steps, self._scheduler)
+        counts, sums = self.accumulate(samples)
+        rate = learning_rate_at(self._steps_taken, self._total_steps, self._learning_rate, self._config.scheduler)
         grad_norm = 0.0
         if counts.all:
-            grad_norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._max_norm))
+            trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+            grad_norm = float(whole(torch.nn.utils.clip_grad_norm_(trained, self._config.optim.max_norm)))
             if not math.isfinite(grad_norm):
                 raise TrainingDiverged(self._steps_taken + 1)
-            for parameters in self._optimizer.param_groups:
-                parameters["lr"] = rate
-            self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+            self._optimizers.step(rate)
+        self._optimizers.zero_grad()
         self._steps_taken += 1
         sampled = max(sums.sampled, 1)
         return StepReport(
@@ -115,32 +118,76 @@ class Learner:
             ref_kl=sums.ref_kl / max(counts.ref_kl, 1),
             grad_norm=grad_norm,
             learning_rate=rate,
-            tokens=sum(batch.real_tokens for batch in batches),
-            loss_tokens=sums.counted,
+            tokens=int(sums.tokens),
+            loss_tokens=int(sums.counted),
         )
+
+    def accumulate(self, samples: Sequence[Sample]) -> tuple[TokenTotals, Sums]:
+        """Add the gradient of the loss of `samples` to the parameters; return their counts, and sums over all ranks."""
+        counts = token_totals(samples, self._config.seq_len)
+        sums = Sums()
+        for batch in self._rows(samples, self._ranks):
+            self._backward(batch, counts, sums)
+        return counts, sums.over(self._ranks)
+
+    def logprobs(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
+        """Return the log-probabilities of the tokens of each row of this rank; the first of a document is 0."""
+        with torch.no_grad(), self._evaluating():
+            rows = self._rows(samples, self._ranks)
+            return [self._policy(row, torch.ones_like(row.token_ids, dtype=torch.bool))[0][0] for row in rows]
 
     def evaluate(self, samples: Sequence[Sample]) -> float:
         """Return the mean cross-entropy, in nats, of the tokens with a `ce` weight; nothing is trained."""
-        batches = micro_batches_of(
-            samples, max_tokens=self._micro_batch_tokens, seq_len=self._seq_len, device=self._device
-        )
         total, count = 0.0, 0
-        with torch.no_grad():
-            for batch in batches:
-                logits = self.model(input_ids=batch.token_ids, use_cache=False).logits
-                logprobs, _ = token_logprobs(logits, batch.token_ids, batch.temperatures)
+        with torch.no_grad(), self._evaluating():
+            for batch in self._rows(samples, self._ranks):
                 counted = batch.columns.ce_weights != 0
+                logprobs, _ = self._policy(batch, counted)
                 total -= float(logprobs[counted].sum())
                 count += int(counted.sum())
+        total, count = self._ranks.sum([total, count])  # type: ignore[assignment]
         return total / max(count, 1)
 
-    def _backward(self, batch: MicroBatch, counts: TokenTotals, sums: _Sums) -> None:
-        logits = self.model(input_ids=batch.token_ids, use_cache=False).logits
-        logprobs, entropies = token_logprobs(logits, batch.token_ids, batch.temperatures)
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return the policy's parameters, adapters merged; with several ranks all of them must call this together."""
+        if self._adapted is not None:
+            return lora.merged_weights(self.model)
+        return {name: whole(parameter).contiguous() for name, parameter in self.model.named_parameters()}
+
+    def export(self, tokenizer: Any, folder: Path, adapter: Path | None = None) -> None:
+        """Write the policy to `folder` in Hugging Face layout and, where adapters are trained, these in PEFT layout.
+
+        With several ranks all of them must call this together; the first one writes.
+        """
+        stored = self.model.state_dict().keys()
+        buffers = {name: buffer for name, buffer in self.model.named_buffers() if name in stored}
+        weights = buffers | self.weights()
+        adapters = None if self._adapted is None else lora.adapter_weights(self._adapted)
+        if not self._ranks.is_first:
+            return
+        save_model_folder(self.model, tokenizer, folder, weights=weights)
+        if adapters is not None and adapter is not None:
+            lora.save_adapter(self._adapted, adapters, adapter)
+
+    def _rows(self, samples: Sequence[Sample], ranks: Ranks) -> list[MicroBatch]:
+        return micro_batches_of(
+            samples,
+            max_tokens=self._config.micro_batch_tokens,
+            seq_len=self._config.seq_len,
+            device=self._device,
+            rank=ranks.rank,
+            ranks=ranks.size,
+            quadratic=self._quadratic,
+        )
+
+    def _backward(self, batch: MicroBatch, counts: TokenTotals, sums: Sums) -> None:
+        counted = batch.columns.counted
+        with self._half_precision():
+            logprobs, entropies = self._policy(batch, counted)
         parts = loss_of(logprobs, batch.columns, self._loss, totals=counts)
         parts.loss.backward()
-        counted = batch.columns.counted
         sums.loss += float(parts.loss.detach())
+        sums.tokens += batch.real_tokens
         sums.counted += int(counted.sum())
         sums.sampled += parts.sampled_tokens
         sums.entropy += float(entropies[counted].sum())
@@ -150,26 +197,48 @@ class Learner:
         sums.masked += parts.masked_tokens
         sums.ref_kl += parts.ref_kl_sum
 
+    def _half_precision(self) -> contextlib.AbstractContextManager[Any]:
+        """Compute in bf16 on a GPU, over fp32 weights; divided weights see to that themselves."""
+        if self._device == "cpu" or self._ranks.size > 1:
+            return contextlib.nullcontext()
+        context: contextlib.AbstractContextManager[Any] = torch.autocast("cuda", dtype=torch.bfloat16)
+        return context
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Any:
+        self.model.eval()
+        try:
+            with self._half_precision():
+                yield
+        finally:
+            self.model.train()
+
 
 @dataclass
-class _Sums:
+class Sums:
+    """Sums over the tokens of a batch; `mismatch_kl_max` is a maximum."""
+
     loss: float = 0.0
-    counted: int = 0
-    sampled: int = 0
+    tokens: float = 0
+    counted: float = 0
+    sampled: float = 0
     entropy: float = 0.0
     mismatch_kl: float = 0.0
-    mismatch_kl_max: float = 0.0
     ratio: float = 0.0
-    masked: int = 0
+    masked: float = 0
     ref_kl: float = 0.0
+    mismatch_kl_max: float = 0.0
+
+    def over(self, ranks: Ranks) -> Sums:
+        """Return them over all ranks."""
+        *sums, maximum = astuple(self)
+        values = [*ranks.sum(sums), ranks.max(maximum)]
+        return Sums(*values)
 
 
-def learning_rate_factor(step: int, total_steps: int, scheduler: SchedulerConfig) -> float:
-    """Return the factor on the learning rate at this index (from 0): linear warm-up, hold, linear decay."""
-    factor = 1.0
-    if scheduler.warmup_steps:
-        factor = min(1.0, (step + 1) / scheduler.warmup_steps)
-    remaining = total_steps - step
-    if scheduler.decay_steps and remaining <= scheduler.decay_steps:
-        factor = min(factor, max(0.0, remaining / scheduler.decay_steps))
-    return factor
+def _attention_cost(model: Any) -> float:
+    """Return what a pair of tokens costs in attention, over what a token costs in all matrices."""
+    config = model.config
+    heads = int(getattr(config, "num_attention_heads", 1))
+    head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    return float(int(config.num_hidden_layers) * heads * head_dim / sum(p.numel() for p in model.parameters()))

@@ -1,7 +1,4 @@
-"""Cuts a batch into micro batches of padded rows.
-
-Rows are padded on the right: under a causal mask no real token ever sees the padding, so no further mask is needed.
-"""
+"""Cuts a batch into micro batches: rows in which whole samples stand one after the other, without padding."""
 
 from __future__ import annotations
 
@@ -11,57 +8,75 @@ from dataclasses import dataclass
 import torch
 
 from prime_cli.rl.trainer.loss import TokenColumns, TokenTotals
+from prime_cli.rl.trainer.packing import Row, pack, spread
 from prime_cli.rl.transport import Sample
 
 
 @dataclass
 class MicroBatch:
-    """Rows for one forward pass. token_ids and all columns: [B, T]; temperatures: [B]."""
+    """One packed row for one forward pass.
+
+    token_ids, position_ids (from 0 in each document), temperatures and all columns are [1, T]; `lengths` are those of
+    the documents. An empty row is one token that nothing counts, so that ranks go through it together.
+    """
 
     token_ids: torch.Tensor
+    position_ids: torch.Tensor
     temperatures: torch.Tensor
     columns: TokenColumns
-    real_tokens: int
+    lengths: tuple[int, ...]
+
+    @property
+    def real_tokens(self) -> int:
+        """Tokens of samples."""
+        return sum(self.lengths)
 
 
 def micro_batches_of(
-    samples: Sequence[Sample], *, max_tokens: int, seq_len: int, device: str = "cpu"
+    samples: Sequence[Sample],
+    *,
+    max_tokens: int,
+    seq_len: int,
+    device: str = "cpu",
+    rank: int = 0,
+    ranks: int = 1,
+    quadratic: float = 0.0,
 ) -> list[MicroBatch]:
-    """Group samples of similar length so that no micro batch exceeds `max_tokens` padded tokens (one row always fits).
+    """Return the rows of rank `rank`, of at most `max_tokens` tokens each (one sample always fits).
 
-    Samples longer than `seq_len` are cut at the end.
+    Samples longer than `seq_len` are cut at the end. Every rank computes the same division and takes its own share.
     """
-    ordered = sorted(samples, key=lambda sample: len(sample.token_ids))
-    groups: list[list[Sample]] = []
-    for sample in ordered:
-        length = min(len(sample.token_ids), seq_len)
-        if groups and (len(groups[-1]) + 1) * length <= max_tokens:
-            groups[-1].append(sample)
-        else:
-            groups.append([sample])
-    return [_padded(group, seq_len, device) for group in groups]
+    lengths = [min(len(sample.token_ids), seq_len) for sample in samples]
+    shares = spread(pack(lengths, max_tokens), lengths, ranks, quadratic=quadratic)
+    return [_joined(row, samples, lengths, device) for row in shares[rank]]
 
 
-def _padded(samples: Sequence[Sample], seq_len: int, device: str) -> MicroBatch:
-    width = min(max(len(sample.token_ids) for sample in samples), seq_len)
+def _joined(row: Row, samples: Sequence[Sample], lengths: Sequence[int], device: str) -> MicroBatch:
+    kept = [(samples[i], lengths[i]) for i in row if lengths[i]]
 
-    def column(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
-        cut = [list(row[:width]) + [0] * (width - len(row[:width])) for row in rows]
-        return torch.tensor(cut, dtype=dtype, device=device)
+    def column(name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        values = [value for sample, length in kept for value in getattr(sample, name)[:length]]
+        return torch.tensor([values or [0]], dtype=dtype, device=device)
 
+    counts = torch.tensor([length for _, length in kept] or [1], device=device)
+    ends = counts.cumsum(0)
+    documents = torch.repeat_interleave(torch.arange(len(counts), device=device), counts)[None]
+    positions = torch.arange(int(ends[-1]), device=device)[None] - (ends - counts)[documents]
+    temperatures = torch.tensor([sample.temperature for sample, _ in kept] or [1.0], device=device)
     return MicroBatch(
-        token_ids=column([sample.token_ids for sample in samples], torch.long),
-        temperatures=torch.tensor([sample.temperature for sample in samples], device=device),
+        token_ids=column("token_ids", torch.long),
+        position_ids=positions,
+        temperatures=temperatures[documents],
         columns=TokenColumns(
-            inference_logprobs=column([sample.logprobs for sample in samples], torch.float32),
-            advantages=column([sample.advantages for sample in samples], torch.float32),
-            rl_weights=column([sample.rl_weights for sample in samples], torch.float32),
-            ce_weights=column([sample.ce_weights for sample in samples], torch.float32),
-            ref_kl_weights=column([sample.ref_kl_weights for sample in samples], torch.float32),
-            ref_logprobs=column([sample.ref_logprobs for sample in samples], torch.float32),
-            documents=torch.arange(len(samples), device=device)[:, None].expand(-1, width),
+            inference_logprobs=column("logprobs"),
+            advantages=column("advantages"),
+            rl_weights=column("rl_weights"),
+            ce_weights=column("ce_weights"),
+            ref_kl_weights=column("ref_kl_weights"),
+            ref_logprobs=column("ref_logprobs"),
+            documents=documents,
         ),
-        real_tokens=sum(min(len(sample.token_ids), seq_len) for sample in samples),
+        lengths=tuple(length for _, length in kept),
     )
 
 

@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -16,10 +15,11 @@ from safetensors.torch import save_file
 from prime_cli.core.errors import PrimeError
 from prime_cli.core.files import directory_written_aside
 from prime_cli.core.processes import die_with_parent
-from prime_cli.models.folder import load_causal_model, load_tokenizer, save_model_folder
+from prime_cli.models.folder import load_causal_model, load_tokenizer
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.run_directory import RunDirectory
 from prime_cli.rl.trainer.learner import Learner, StepReport
+from prime_cli.rl.trainer.ranks import Ranks, device_of_this_rank, joined, leave_cleanly
 from prime_cli.rl.transport import Batch, read_batch
 
 _POLL_S = 0.005
@@ -28,51 +28,54 @@ _POLL_S = 0.005
 class TrainerProcess:
     """The loop of one trainer over the batches of a run directory."""
 
-    def __init__(self, run: RunDirectory, config: RLConfig) -> None:
+    def __init__(self, run: RunDirectory, config: RLConfig, ranks: Ranks) -> None:
         self._run = run
         self._config = config
-        run.set_status("trainer", "loading the model")
+        self._ranks = ranks
+        self._say("loading the model")
         torch.set_num_threads(int(os.environ.get("PRIME_TORCH_THREADS", "1")))
         torch.manual_seed(config.seed)
-        device = "cuda" if torch.cuda.is_available() else "cpu"
         self._tokenizer = load_tokenizer(config.model)
         self._learner = Learner(
-            load_causal_model(config.model, device=device),
-            learning_rate=config.learning_rate,
-            optimizer=config.trainer.optim,
-            scheduler=config.trainer.scheduler,
+            load_causal_model(config.model, device=device_of_this_rank()),
+            config=config.trainer,
             loss=config.trainer.loss,
+            learning_rate=config.learning_rate,
             total_steps=config.max_steps,
-            micro_batch_tokens=config.trainer.micro_batch_tokens,
-            seq_len=config.trainer.seq_len,
+            ranks=ranks,
         )
 
     def train(self) -> None:
         """Train `max_steps` steps and export the final weights."""
         for step in range(1, self._config.max_steps + 1):
             batch, waited_s = self._wait_for_batch(step)
-            self._run.set_status("trainer", f"training step {step}")
+            self._say(f"training step {step}")
             started = time.perf_counter()
             report = self._learner.step(batch.samples)
             trained_s = time.perf_counter() - started
             started = time.perf_counter()
             self._broadcast(step)
             broadcast_s = time.perf_counter() - started
-            shutil.rmtree(self._run.batch(step))
-            self._run.append_metrics(step, "trainer", _metrics(report, waited_s, trained_s, broadcast_s))
+            if self._ranks.is_first:  # the step above needed all ranks, so all have read the batch
+                shutil.rmtree(self._run.batch(step))
+                self._run.append_metrics(step, "trainer", _metrics(report, waited_s, trained_s, broadcast_s))
+                print(  # noqa: T201 - the log of this process
+                    f"step {step} loss {report.loss:+.4f} grad norm {report.grad_norm:.3f} "
+                    f"mismatch {report.mismatch_kl:.2e} tokens {report.tokens} waited {waited_s:.2f} s",
+                    flush=True,
+                )
             interval = self._config.checkpoints.interval
             if step == self._config.max_steps or (interval and step % interval == 0):
-                self._run.set_status("trainer", f"exporting the weights of step {step}")
-                save_model_folder(self._learner.model, self._tokenizer, self._run.weights(step))
-            print(  # noqa: T201 - the log of this process
-                f"step {step} loss {report.loss:+.4f} grad norm {report.grad_norm:.3f} "
-                f"mismatch {report.mismatch_kl:.2e} tokens {report.tokens} waited {waited_s:.2f} s",
-                flush=True,
-            )
-        self._run.set_status("trainer", "done")
+                self._say(f"exporting the weights of step {step}")
+                self._learner.export(self._tokenizer, self._run.weights(step), self._run.adapter(step))
+        self._say("done")
+
+    def _say(self, doing: str) -> None:
+        if self._ranks.is_first:
+            self._run.set_status("trainer", doing)
 
     def _wait_for_batch(self, step: int) -> tuple[Batch, float]:
-        self._run.set_status("trainer", f"waiting for batch {step}")
+        self._say(f"waiting for batch {step}")
         folder = self._run.batch(step)
         started = time.perf_counter()
         limit = self._config.trainer.batch_timeout_s
@@ -87,9 +90,9 @@ class TrainerProcess:
 
     def _broadcast(self, version: int) -> None:
         """Write the weights as version `version`; the folder's name appears when its content is complete."""
-        tensors: dict[str, Any] = {
-            name: parameter.detach().contiguous() for name, parameter in self._learner.model.named_parameters()
-        }
+        tensors = self._learner.weights()
+        if not self._ranks.is_first:
+            return
         with directory_written_aside(self._run.broadcast(version)) as aside:
             save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
         # The trainer may be this many versions ahead of the one that is being loaded at this moment.
@@ -126,12 +129,14 @@ def main(arguments: list[str] | None = None) -> None:
     die_with_parent()
     run = RunDirectory(options.run_directory)
     try:
-        TrainerProcess(run, RLConfig.model_validate_json(run.config.read_text())).train()
+        with joined() as ranks:
+            TrainerProcess(run, RLConfig.model_validate_json(run.config.read_text()), ranks).train()
     except PrimeError as error:
         run.record_failure("trainer", error)
         sys.exit(f"error: {error.message}")
     except KeyboardInterrupt:
         sys.exit(130)
+    leave_cleanly()
 
 
 if __name__ == "__main__":

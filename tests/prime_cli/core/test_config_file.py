@@ -52,7 +52,7 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
 
 
 def test_several_problems_are_listed_together(tmp_path: Path) -> None:
-    error = problem(tmp_path, "max_steps = 0\nbatch_size = 1\n" + GOOD)
+    error = problem(tmp_path, "max_steps = 0\nbatch_size = 0\n" + GOOD)
     assert "2 problems" in error.message
 
 
@@ -63,7 +63,7 @@ def test_several_problems_are_listed_together(tmp_path: Path) -> None:
         ("batch_size = 100\nrollouts_per_example = 16\n" + GOOD, "not a multiple"),
         ("max_inflight_rollouts = 4\n" + GOOD, "at least rollouts_per_example"),
         (GOOD + "[sampling]\nmax_tokens = 4096\n", "no room for a prompt"),
-        (GOOD + "[sampling]\ntop_p = 0.9\n", "`sampling.top_p` is not a known key"),
+        (GOOD + "[sampling]\ntop_p = 0.9\n", "`top_p` would cut the distribution"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused_with_the_reason(tmp_path: Path, text: str, says: str) -> None:

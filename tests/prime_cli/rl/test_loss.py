@@ -1,20 +1,14 @@
-"""The loss against cases worked out by hand, and its independence of the split."""
+"""The loss against cases worked out by hand."""
 
 from __future__ import annotations
 
 import math
-import random
-from pathlib import Path
 
 import pytest
 import torch
 
-from prime_cli.models.folder import load_causal_model
-from prime_cli.rl.step_config import LossConfig, OptimizerConfig, SchedulerConfig
-from prime_cli.rl.trainer.learner import Learner, TrainingDiverged, learning_rate_factor
+from prime_cli.rl.step_config import LossConfig
 from prime_cli.rl.trainer.loss import TokenColumns, TokenTotals, loss_of, token_logprobs
-from prime_cli.rl.trainer.micro_batches import micro_batches_of
-from prime_cli.rl.transport import Sample
 
 
 def columns(
@@ -201,108 +195,3 @@ def test_log_probabilities_line_up_with_their_tokens_and_respect_the_temperature
             distribution = torch.log_softmax(logits[row, t - 1] / temperatures[row], -1)
             assert logprobs[row, t].item() == pytest.approx(distribution[ids[row, t]].item(), rel=1e-5)
             assert entropy[row, t].item() == pytest.approx(-(distribution.exp() * distribution).sum().item(), rel=1e-5)
-
-
-def random_samples(count: int, seed: int) -> list[Sample]:
-    rng = random.Random(seed)
-    samples = []
-    for _ in range(count):
-        length = rng.randint(4, 20)
-        prompt = rng.randint(1, length - 2)
-        mask = [0.0] * prompt + [1.0] * (length - prompt)
-        advantage = rng.uniform(-1, 1)
-        samples.append(
-            Sample(
-                token_ids=[rng.randint(0, 255) for _ in range(length)],
-                logprobs=[m * -rng.uniform(4, 7) for m in mask],
-                advantages=[m * advantage for m in mask],
-                rl_weights=mask,
-                ce_weights=[0.0] * length,
-            )
-        )
-    return samples
-
-
-def gradients(model_folder: Path, samples: list[Sample], micro_batch_tokens: int) -> list[torch.Tensor]:
-    model = load_causal_model(model_folder)
-    batches = micro_batches_of(samples, max_tokens=micro_batch_tokens, seq_len=64)
-    total = sum(int((batch.columns.rl_weights != 0).sum()) for batch in batches)
-    for batch in batches:
-        logprobs, _ = token_logprobs(model(input_ids=batch.token_ids).logits, batch.token_ids, batch.temperatures)
-        loss_of(logprobs, batch.columns, LossConfig(), totals=TokenTotals(rl=total)).loss.backward()
-    return [parameter.grad.clone() for parameter in model.parameters()]
-
-
-def test_the_gradient_does_not_depend_on_how_the_batch_is_split(tiny_model: Path) -> None:
-    samples = random_samples(12, seed=3)
-    whole = gradients(tiny_model, samples, micro_batch_tokens=10_000)
-    for tokens in (60, 25):
-        for expected, actual in zip(whole, gradients(tiny_model, samples, tokens), strict=True):
-            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-7)
-
-
-def test_micro_batches_keep_every_token_and_stay_within_the_bound() -> None:
-    samples = random_samples(30, seed=5)
-    batches = micro_batches_of(samples, max_tokens=64, seq_len=64)
-    assert sum(batch.real_tokens for batch in batches) == sum(len(sample.token_ids) for sample in samples)
-    assert all(batch.token_ids.numel() <= 64 for batch in batches)
-
-
-def test_a_batch_without_weights_leaves_the_model_as_it_was(tiny_model: Path) -> None:
-    learner = a_learner(tiny_model)
-    before = [parameter.detach().clone() for parameter in learner.model.parameters()]
-    learner.step([])
-    assert all(torch.equal(a, b) for a, b in zip(before, learner.model.parameters(), strict=True))
-
-
-def test_a_step_raises_the_probability_of_what_was_better_than_its_group(tiny_model: Path) -> None:
-    learner = a_learner(tiny_model)
-    prompt, good, bad = [4, 70, 2, 5], [80, 81, 2], [90, 91, 2]
-
-    def logprob(completion: list[int]) -> float:
-        ids = torch.tensor([prompt + completion])
-        with torch.no_grad():
-            values, _ = token_logprobs(learner.model(input_ids=ids).logits, ids, torch.ones(1))
-        return float(values[0, len(prompt) :].sum())
-
-    def sample(completion: list[int], advantage: float) -> Sample:
-        mask = [0.0] * len(prompt) + [1.0] * len(completion)
-        each = logprob(completion) / len(completion)
-        return Sample(
-            prompt + completion, [m * each for m in mask], [m * advantage for m in mask], mask, [0.0] * len(mask)
-        )
-
-    before = logprob(good), logprob(bad)
-    report = learner.step([sample(good, 1.0), sample(bad, -1.0)])
-    assert logprob(good) > before[0]
-    assert logprob(bad) < before[1]
-    assert report.loss_tokens == 6
-    assert report.grad_norm > 0
-
-
-def test_a_gradient_that_is_not_finite_stops_the_training_before_it_reaches_the_weights(tiny_model: Path) -> None:
-    learner = a_learner(tiny_model)
-    before = [parameter.detach().clone() for parameter in learner.model.parameters()]
-    bad = Sample([4, 70, 80], [0.0, 0.0, -1.0], [0.0, 0.0, float("nan")], [0.0, 0.0, 1.0], [0.0] * 3)
-    with pytest.raises(TrainingDiverged, match="step 1"):
-        learner.step([bad])
-    assert all(torch.equal(a, b) for a, b in zip(before, learner.model.parameters(), strict=True))
-
-
-def a_learner(folder: Path) -> Learner:
-    return Learner(
-        load_causal_model(folder),
-        learning_rate=1e-3,
-        optimizer=OptimizerConfig(),
-        scheduler=SchedulerConfig(warmup_steps=0),
-        loss=LossConfig(),
-        total_steps=10,
-        micro_batch_tokens=1024,
-        seq_len=64,
-    )
-
-
-def test_the_learning_rate_rises_holds_and_falls() -> None:
-    scheduler = SchedulerConfig(warmup_steps=4, decay_steps=2)
-    factors = [learning_rate_factor(step, 10, scheduler) for step in range(10)]
-    assert factors == [0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1, 0.5]

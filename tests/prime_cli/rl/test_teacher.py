@@ -16,7 +16,7 @@ from prime_cli.rl.algorithm_config import TeacherConfig
 from prime_cli.rl.inference.serving import serve_model_folder
 from prime_cli.rl.orchestrator.algorithms import OnPolicyDistillation
 from prime_cli.rl.orchestrator.teacher import Teacher, TeacherAddress, check_teacher
-from prime_cli.rl.step_config import LossConfig, OptimizerConfig, SchedulerConfig
+from prime_cli.rl.step_config import LossConfig, SchedulerConfig, StepConfig
 from prime_cli.rl.trainer.learner import Learner
 from prime_cli.rl.trainer.loss import token_logprobs
 
@@ -31,10 +31,12 @@ def turn(prompt: list[int], completion: list[int], logprobs: list[float]) -> dic
 
 async def test_the_policy_moves_to_what_its_teacher_finds_likely(tiny_model: Path, tmp_path: Path) -> None:
     learner = Learner(
-        load_causal_model(tiny_model), learning_rate=1e-3, optimizer=OptimizerConfig(),
-        scheduler=SchedulerConfig(warmup_steps=0), loss=LossConfig(), total_steps=10, micro_batch_tokens=1024,
-        seq_len=64,
-    )  # fmt: skip
+        load_causal_model(tiny_model),
+        config=StepConfig(scheduler=SchedulerConfig(warmup_steps=0), seq_len=64),
+        loss=LossConfig(),
+        learning_rate=1e-3,
+        total_steps=10,
+    )
     ids, liked = torch.tensor([[4, 70, 5, 80, 90]]), {80: 2.0, 90: -2.0}
 
     def policy() -> list[float]:

@@ -1,0 +1,184 @@
+"""What a run would do, without doing it: its processes, what they need of memory, and how much each step trains on.
+
+Nothing here loads torch: the size of the model is read from the headers of its files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from prime_cli.core.errors import ConfigError
+from prime_cli.models.folder import check_model_folder
+from prime_cli.rl.config import RLConfig
+from prime_cli.rl.orchestrator.teacher import check_teacher
+from prime_cli.rl.step_config import LoraConfig, StepConfig
+
+_FP32_BYTES = 4
+_OPTIMIZER_BYTES = {"adamw": 8, "muon": 8, "sgd": 4}  # of muon at most: its matrices keep one average, the rest two
+_KEPT_PER_LAYER = 14  # hidden-sized activations that a layer keeps for its backward pass, the wide ones not counted
+_KEPT_WIDE = 4  # those of the width of its feed-forward part
+_HEAD_COPIES = 3
+
+
+@dataclass(frozen=True)
+class TrainerMemory:
+    """Bytes of one rank of the trainer. Weights, gradients and optimizer are exact, activations and head estimates."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    head: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.gradients + self.optimizer + self.activations + self.head
+
+
+@dataclass(frozen=True)
+class PlannedProcess:
+    """A kind of process, how many of it there are, and where each one runs."""
+
+    name: str
+    count: int
+    device: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do. A step trains on at most `tokens_per_step` tokens: every rollout as long as it may be."""
+
+    processes: list[PlannedProcess]
+    parameters: int
+    trained_parameters: int
+    memory_per_rank: TrainerMemory
+    steps: int
+    prompts_per_step: int
+    rollouts_per_step: int
+    tokens_per_step: int
+    rows_per_step: int
+
+
+def plan_of(config: RLConfig, *, gpus: int) -> Plan:
+    """Return the plan of a run on a machine with this many GPUs.
+
+    Raises:
+        NotAModel: the configured model, or its teacher, is not a model folder.
+        ConfigError: the teacher cannot be used, or there are fewer GPUs than ranks.
+    """
+    about = check_model_folder(config.model)
+    check_devices(config, gpus)
+    if config.teacher is not None:
+        if config.teacher.client.base_url is None:
+            check_model_folder(Path(config.teacher.model))
+        check_teacher(config.teacher, config.model)
+    shapes = dict(_shapes(config.model))
+    parameters = sum(prod(shape) for shape in shapes.values())
+    trained = parameters if config.trainer.lora is None else _adapter_parameters(shapes, config.trainer.lora)
+    tokens = config.batch_size * config.trainer.seq_len
+    return Plan(
+        processes=_processes(config, gpus),
+        parameters=parameters,
+        trained_parameters=trained,
+        memory_per_rank=_memory(config.trainer, about, parameters, trained, config.trainer.ranks),
+        steps=config.max_steps,
+        prompts_per_step=config.groups_per_batch,
+        rollouts_per_step=config.batch_size,
+        tokens_per_step=tokens,
+        rows_per_step=-(-tokens // max(config.trainer.micro_batch_tokens, config.trainer.seq_len)),
+    )
+
+
+def count_gpus() -> int:
+    """Return how many GPUs torch sees."""
+    import torch
+
+    return int(torch.cuda.device_count())
+
+
+def check_devices(config: RLConfig, gpus: int) -> None:
+    """See that every rank of the trainer has a device of its own.
+
+    Raises:
+        ConfigError: there are GPUs, and fewer than ranks.
+    """
+    if 0 < gpus < config.trainer.ranks:
+        raise ConfigError(
+            f"trainer.ranks is {config.trainer.ranks} and this machine has {gpus} GPU{'s' if gpus > 1 else ''}",
+            hint="each rank needs a GPU of its own; lower trainer.ranks, or hide the GPUs with CUDA_VISIBLE_DEVICES=",
+        )
+
+
+def plan_lines(plan: Plan, engine: str) -> list[str]:
+    """Return the plan for a reader."""
+    memory = plan.memory_per_rank
+    share = "" if plan.trained_parameters == plan.parameters else f", {plan.trained_parameters:,} of them trained"
+    parts = ("weights", "gradients", "optimizer", "activations", "head")
+    sizes = ", ".join(f"{name} {_size(getattr(memory, name))}" for name in parts)
+    return [
+        f"model: {plan.parameters:,} parameters{share}",
+        *(f"{p.name}: {p.count} process{'es' if p.count > 1 else ''} on {p.device}" for p in plan.processes),
+        f"inference engine: {engine}",
+        f"memory of a trainer process: about {_size(memory.total)} ({sizes})",
+        f"each of {plan.steps} steps: {plan.rollouts_per_step} rollouts of {plan.prompts_per_step} prompts, at most "
+        f"{plan.tokens_per_step:,} tokens in {plan.rows_per_step} rows",
+    ]
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} GiB"
+
+
+def _processes(config: RLConfig, gpus: int) -> list[PlannedProcess]:
+    device = "GPU" if gpus else "CPU"
+    several = f"GPU 0 to {config.trainer.ranks - 1}" if gpus and config.trainer.ranks > 1 else device
+    processes = [PlannedProcess("inference", 1, device)]
+    if config.teacher is not None and config.teacher.client.base_url is None:
+        processes.append(PlannedProcess("teacher", 1, device))
+    return [
+        *processes,
+        PlannedProcess("trainer", config.trainer.ranks, several),
+        PlannedProcess("orchestrator", 1, "CPU"),
+        PlannedProcess("environment worker", config.orchestrator.env_workers * len(config.env), "CPU"),
+    ]
+
+
+def _memory(step: StepConfig, about: dict[str, Any], parameters: int, trained: int, ranks: int) -> TrainerMemory:
+    layers, hidden = int(about.get("num_hidden_layers", 0)), int(about.get("hidden_size", 0))
+    wide, vocabulary = int(about.get("intermediate_size", 4 * hidden)), int(about.get("vocab_size", 0))
+    row = max(step.micro_batch_tokens, step.seq_len)
+    of_a_layer = row * (_KEPT_PER_LAYER * hidden + _KEPT_WIDE * wide) * _FP32_BYTES
+    kept = row * hidden * _FP32_BYTES * layers + of_a_layer if step.activation_checkpointing else of_a_layer * layers
+    return TrainerMemory(
+        weights=parameters * _FP32_BYTES // ranks,
+        gradients=trained * _FP32_BYTES // ranks,
+        optimizer=trained * _OPTIMIZER_BYTES[step.optim.type] // ranks,
+        activations=kept,
+        head=min(row, step.head_chunk_tokens) * vocabulary * _FP32_BYTES * _HEAD_COPIES,
+    )
+
+
+def _adapter_parameters(shapes: dict[str, tuple[int, ...]], lora: LoraConfig) -> int:
+    targets = tuple(f".{name}.weight" for name in lora.target_modules)
+    return sum(lora.rank * sum(shape) for name, shape in shapes.items() if name.endswith(targets))
+
+
+def _shapes(folder: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the names and shapes of the tensors in a model folder, from the headers of its files."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        for name, entry in header.items():
+            if name != "__metadata__":
+                yield name, tuple(entry["shape"])

@@ -1,0 +1,81 @@
+"""Files and keys of the command line, merged in their order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prime_cli.core.config_layers import read_layers
+from prime_cli.core.errors import ConfigError
+
+BASE = """
+model = "m"
+max_steps = 5
+[trainer.optim]
+type = "sgd"
+momentum = 0.5
+[[env]]
+id = "e"
+args = { n = 1 }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "base.toml").write_text(BASE)
+    (tmp_path / "more.toml").write_text('max_steps = 9\n[trainer.optim]\nmomentum = 0.9\n[[env]]\nid = "f"\n')
+    (tmp_path / "optim.toml").write_text('type = "muon"\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(*words: str) -> dict[str, Any]:
+    return read_layers(words)[0]
+
+
+def test_a_later_file_is_merged_over_the_first_and_lists_are_replaced(folder: Path) -> None:
+    data = read("base.toml", "@", "more.toml")
+    assert data == read("@", "base.toml", "@", "more.toml")
+    assert data["max_steps"] == 9
+    assert data["trainer"]["optim"] == {"type": "sgd", "momentum": 0.9}
+    assert data["env"] == [{"id": "f"}]
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "value"),
+    [
+        (["--max-steps", "7"], ["max_steps"], 7),
+        (["--max_steps=7"], ["max_steps"], 7),
+        (["--model", "models/tiny"], ["model"], "models/tiny"),
+        (["--trainer.optim.momentum", "1e-1"], ["trainer", "optim", "momentum"], 0.1),
+        (["--trainer.activation-checkpointing"], ["trainer", "activation_checkpointing"], True),
+        (["--no-flag", "--max-steps", "7"], ["flag"], False),
+        (["--env.0.args.n", "3"], ["env", 0, "args", "n"], 3),
+        (["--trainer.lora.target_modules", '["q_proj"]'], ["trainer", "lora", "target_modules"], ["q_proj"]),
+        (["--trainer.optim", "@", "optim.toml"], ["trainer", "optim"], {"type": "muon", "momentum": 0.5}),
+    ],
+)
+def test_a_key_of_the_command_line_wins(folder: Path, words: list[str], path: list[Any], value: object) -> None:
+    found: Any = read("base.toml", *words)
+    for part in path:
+        found = found[part]
+    assert found == value
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["@"], "names no file"),
+        (["none.toml"], "no such file: none.toml"),
+        (["more"], "'more' stands where no word may"),
+        (["--env.3.id", "x"], "no element of a list of 1"),
+        (["--max_steps.x", "1"], "'max_steps' is not a table"),
+    ],
+)
+def test_what_cannot_be_merged_is_refused_with_its_name(folder: Path, words: list[str], says: str) -> None:
+    first = [] if words[0].endswith(".toml") else ["base.toml"]
+    with pytest.raises(ConfigError) as refused:
+        read(*first, *words)
+    assert says in refused.value.message

@@ -1,0 +1,47 @@
+"""Learners and samples that several tests use."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from prime_cli.models.folder import load_causal_model
+from prime_cli.rl.step_config import LossConfig, SchedulerConfig, StepConfig
+from prime_cli.rl.trainer.learner import Learner
+from prime_cli.rl.trainer.ranks import Ranks
+from prime_cli.rl.transport import Sample
+
+
+def a_learner(folder: Path, *, ranks: Ranks = Ranks(), learning_rate: float = 1e-3, **config: Any) -> Learner:
+    """Return a learner over the model in `folder`, without warm-up."""
+    settings = StepConfig.model_validate({"scheduler": SchedulerConfig(warmup_steps=0), "seq_len": 64, **config})
+    return Learner(
+        load_causal_model(folder), config=settings, loss=LossConfig(), learning_rate=learning_rate, total_steps=10,
+        ranks=ranks,
+    )  # fmt: skip
+
+
+def random_samples(count: int, seed: int, *, longest: int = 20) -> list[Sample]:
+    """Return samples with weights in all three components."""
+    rng = random.Random(seed)
+    samples = []
+    for index in range(count):
+        length = rng.randint(4, longest)
+        prompt = rng.randint(1, length - 2)
+        mask = [0.0] * prompt + [1.0] * (length - prompt)
+        none = [0.0] * length
+        advantage, kind = rng.uniform(-1, 1), index % 4
+        samples.append(
+            Sample(
+                token_ids=[rng.randint(0, 255) for _ in range(length)],
+                logprobs=[m * -rng.uniform(4, 7) for m in mask],
+                advantages=[m * advantage for m in mask],
+                rl_weights=mask if kind < 2 else none,
+                ce_weights=mask if kind == 2 else none,
+                ref_kl_weights=mask if kind == 3 else none,
+                ref_logprobs=[m * -rng.uniform(4, 7) for m in mask],
+                temperature=rng.choice([1.0, 0.7]),
+            )
+        )
+    return samples

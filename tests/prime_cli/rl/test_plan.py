@@ -1,0 +1,103 @@
+"""What a run would do, said before it does it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prime_cli.core.errors import ConfigError
+from prime_cli.models.folder import load_causal_model
+from prime_cli.rl.config import RLConfig
+from prime_cli.rl.plan import check_devices, plan_of
+from prime_cli.rl.step_config import LoraConfig
+from prime_cli.rl.trainer import lora
+
+
+def a_config(model: Path, **values: Any) -> RLConfig:
+    return RLConfig.model_validate({"model": str(model), "env": [{"id": "e"}], **values})
+
+
+def test_parameters_are_counted_from_the_files_alone(tiny_model: Path) -> None:
+    model = load_causal_model(tiny_model)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    plan = plan_of(a_config(tiny_model), gpus=0)
+    assert plan.parameters == plan.trained_parameters == count
+    assert plan.memory_per_rank.weights == plan.memory_per_rank.gradients == 4 * count
+    assert plan.memory_per_rank.optimizer == 8 * count
+    lora.put_on(model, LoraConfig(rank=4))
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    assert plan_of(a_config(tiny_model, trainer={"lora": {"rank": 4}}), gpus=0).trained_parameters == trained
+
+
+def test_a_step_is_counted_in_prompts_rollouts_and_tokens(tiny_model: Path) -> None:
+    config = a_config(tiny_model, batch_size=32, trainer={"seq_len": 1024, "micro_batch_tokens": 10_000})
+    plan = plan_of(config, gpus=0)
+    assert (plan.prompts_per_step, plan.rollouts_per_step, plan.tokens_per_step, plan.rows_per_step) == (
+        4,
+        32,
+        32768,
+        4,
+    )
+
+
+def test_ranks_share_what_can_be_shared(tiny_model: Path) -> None:
+    one, two = (plan_of(a_config(tiny_model, trainer={"ranks": ranks}), gpus=0) for ranks in (1, 2))
+    assert two.memory_per_rank.weights == one.memory_per_rank.weights // 2
+    assert two.memory_per_rank.activations == one.memory_per_rank.activations
+    assert [(p.name, p.count) for p in two.processes] == [
+        ("inference", 1), ("trainer", 2), ("orchestrator", 1), ("environment worker", 2)
+    ]  # fmt: skip
+
+
+def test_more_ranks_than_gpus_are_refused(tiny_model: Path) -> None:
+    config = a_config(tiny_model, trainer={"ranks": 2})
+    check_devices(config, gpus=0)
+    check_devices(config, gpus=2)
+    with pytest.raises(ConfigError, match="this machine has 1 GPU"):
+        check_devices(config, gpus=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"trainer": {"lora": {"dropout": 0.1}}}, "lora.dropout would train on other"),
+        ({"max_steps": 5, "trainer": {"scheduler": {"decay_steps": 6}}}, "more than max_steps"),
+        ({"trainer": {"scheduler": {"min_lr": 1.0}}}, "above learning_rate"),
+        ({"trainer": {"scheduler": {"type": "cosine", "decay_steps": 3}}}, "`decay_steps` belongs to type `linear`"),
+        ({"trainer": {"optim": {"momentum": 0.5}}}, "`momentum` belongs to type `sgd` and `muon`"),
+        ({"lora_alpha": 16, "trainer": {"lora": {"alpha": 8}}}, "lora_alpha 16 and trainer.lora.alpha 8 differ"),
+    ],
+)
+def test_combinations_that_cannot_work_are_refused_with_the_reason(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        a_config(Path("m"), **values)
+    assert says in str(refused.value)
+
+
+def test_lora_alpha_of_the_flat_schema_asks_for_adapters() -> None:
+    config = a_config(Path("m"), lora_alpha=16)
+    assert config.trainer.lora is not None
+    assert config.trainer.lora.alpha == 16
+    assert RLConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_a_dry_run_prints_the_resolved_configuration_and_the_plan_and_writes_nothing(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run.toml").write_text(f'model = "{tiny_model}"\n[[env]]\nid = "reverse-text"\n')
+    command = [sys.executable, "-m", "prime_cli.main", "--output", "json", "rl", "run", "run.toml", "--dry-run"]
+    done = subprocess.run(
+        [*command, "--trainer.optim.type", "muon", "--max-steps", "3"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["config"]["trainer"]["optim"]["type"] == "muon"
+    assert shown["plan"]["steps"] == 3
+    assert shown["engine"] == "embedded"
+    assert not (tmp_path / "outputs").exists()
