@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -126,26 +126,20 @@ class Learner:
         """Add the gradient of the loss of `samples` to the parameters; return their counts, and sums over all ranks."""
         counts = token_totals(samples, self._config.seq_len)
         sums = Sums()
-        for batch in self._rows(samples, self._ranks):
+        for batch in self._rows(samples):
             self._backward(batch, counts, sums)
         return counts, sums.over(self._ranks)
 
-    def logprobs(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
-        """Return the log-probabilities of the tokens of each row of this rank; the first of a document is 0."""
-        with torch.no_grad(), self._evaluating():
-            rows = self._rows(samples, self._ranks)
-            return [self._policy(row, torch.ones_like(row.token_ids, dtype=torch.bool))[0][0] for row in rows]
-
     def evaluate(self, samples: Sequence[Sample]) -> float:
         """Return the mean cross-entropy, in nats, of the tokens with a `ce` weight; nothing is trained."""
-        total, count = 0.0, 0
+        total, count = 0.0, 0.0
         with torch.no_grad(), self._evaluating():
-            for batch in self._rows(samples, self._ranks):
+            for batch in self._rows(samples):
                 counted = batch.columns.ce_weights != 0
                 logprobs, _ = self._policy(batch, counted)
                 total -= float(logprobs[counted].sum())
                 count += int(counted.sum())
-        total, count = self._ranks.sum([total, count])  # type: ignore[assignment]
+        total, count = self._ranks.sum([total, count])
         return total / max(count, 1)
 
     def weights(self) -> dict[str, torch.Tensor]:
@@ -169,14 +163,14 @@ class Learner:
         if adapters is not None and adapter is not None:
             lora.save_adapter(self._adapted, adapters, adapter)
 
-    def _rows(self, samples: Sequence[Sample], ranks: Ranks) -> list[MicroBatch]:
+    def _rows(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         return micro_batches_of(
             samples,
             max_tokens=self._config.micro_batch_tokens,
             seq_len=self._config.seq_len,
             device=self._device,
-            rank=ranks.rank,
-            ranks=ranks.size,
+            rank=self._ranks.rank,
+            ranks=self._ranks.size,
             quadratic=self._quadratic,
         )
 
@@ -205,7 +199,7 @@ class Learner:
         return context
 
     @contextlib.contextmanager
-    def _evaluating(self) -> Any:
+    def _evaluating(self) -> Iterator[None]:
         self.model.eval()
         try:
             with self._half_precision():

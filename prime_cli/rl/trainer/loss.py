@@ -136,23 +136,3 @@ def _mean_per_document(values: torch.Tensor, mask: torch.Tensor, documents: torc
     sums = zeros.index_add(0, flat, torch.where(mask, values, 0.0).flatten())
     counts = zeros.index_add(0, flat, mask.to(values.dtype).flatten())
     return (sums / counts.clamp(min=1))[flat].view_as(values)
-
-
-def token_logprobs(
-    logits: torch.Tensor, token_ids: torch.Tensor, temperatures: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return log-probabilities and entropies aligned with the tokens themselves, computed in fp32.
-
-    Args:
-        logits: [B, T, V]. token_ids: [B, T]. temperatures: [B], those the tokens were sampled at.
-
-    Returns:
-        Two [B, T] tensors; index t belongs to token t. Index 0 has no prediction and is 0. Entropy has no gradient.
-    """
-    scaled = logits[:, :-1].float() / temperatures[:, None, None]
-    logprobs_BTV = torch.log_softmax(scaled, dim=-1)
-    chosen = logprobs_BTV.gather(-1, token_ids[:, 1:, None]).squeeze(-1)
-    with torch.no_grad():
-        entropy = -(logprobs_BTV.exp() * logprobs_BTV).sum(-1)
-    pad = (1, 0)
-    return torch.nn.functional.pad(chosen, pad), torch.nn.functional.pad(entropy, pad)

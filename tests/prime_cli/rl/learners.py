@@ -6,6 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from prime_cli.models.folder import load_causal_model
 from prime_cli.rl.step_config import LossConfig, SchedulerConfig, StepConfig
 from prime_cli.rl.trainer.learner import Learner
@@ -45,3 +47,23 @@ def random_samples(count: int, seed: int, *, longest: int = 20) -> list[Sample]:
             )
         )
     return samples
+
+
+def plain_logprobs(
+    logits: torch.Tensor, token_ids: torch.Tensor, temperatures: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return log-probabilities and entropies aligned with the tokens themselves, in the plainest way.
+
+    Args:
+        logits: [B, T, V]. token_ids: [B, T]. temperatures: [B], those the tokens were sampled at.
+
+    Returns:
+        Two [B, T] tensors; index t belongs to token t. Index 0 has no prediction and is 0. Entropy has no gradient.
+    """
+    scaled = logits[:, :-1].float() / temperatures[:, None, None]
+    logprobs_BTV = torch.log_softmax(scaled, dim=-1)
+    chosen = logprobs_BTV.gather(-1, token_ids[:, 1:, None]).squeeze(-1)
+    with torch.no_grad():
+        entropy = -(logprobs_BTV.exp() * logprobs_BTV).sum(-1)
+    pad = (1, 0)
+    return torch.nn.functional.pad(chosen, pad), torch.nn.functional.pad(entropy, pad)

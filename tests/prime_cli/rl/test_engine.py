@@ -14,7 +14,9 @@ from prime_cli.models.folder import load_causal_model
 from prime_cli.rl.inference.engine import Completion, SlotEngine
 from prime_cli.rl.inference.sampling import SamplingParameters, sample
 from prime_cli.rl.inference.slot_cache import slots_that_fit
-from prime_cli.rl.trainer.loss import token_logprobs
+from prime_cli.rl.trainer.micro_batches import micro_batches_of
+from prime_cli.rl.trainer.policy import PolicyModel
+from prime_cli.rl.transport import Sample
 
 
 @pytest.fixture
@@ -61,13 +63,15 @@ def test_greedy_completions_equal_the_models_own_generation(engine: SlotEngine, 
 
 
 def test_log_probabilities_equal_the_trainers_on_the_same_tokens(engine: SlotEngine, tiny_model: Path) -> None:
-    model = load_causal_model(tiny_model)
+    policy = PolicyModel(load_causal_model(tiny_model), chunk=16)
     for temperature in (1.0, 0.7):
         parameters = SamplingParameters(temperature=temperature, max_tokens=12, ignore_eos=True)
         for prompt, completion in zip(PROMPTS, complete(engine, PROMPTS, parameters), strict=True):
-            ids = torch.tensor([prompt + completion.token_ids])
+            ids = prompt + completion.token_ids
+            none = [0.0] * len(ids)
+            (row,) = micro_batches_of([Sample(ids, none, none, none, none, temperature)], max_tokens=64, seq_len=64)
             with torch.no_grad():
-                logprobs, _ = token_logprobs(model(input_ids=ids).logits, ids, torch.tensor([temperature]))
+                logprobs, _ = policy(row, torch.ones_like(row.token_ids, dtype=torch.bool))
             torch.testing.assert_close(torch.tensor(completion.logprobs), logprobs[0, len(prompt) :], atol=1e-4, rtol=0)
 
 

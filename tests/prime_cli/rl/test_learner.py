@@ -9,10 +9,9 @@ import torch
 
 from prime_cli.rl.step_config import SchedulerConfig
 from prime_cli.rl.trainer.learner import TrainingDiverged
-from prime_cli.rl.trainer.loss import token_logprobs
 from prime_cli.rl.trainer.optimizers import learning_rate_at
 from prime_cli.rl.transport import Sample
-from tests.prime_cli.rl.learners import a_learner, random_samples
+from tests.prime_cli.rl.learners import a_learner, plain_logprobs, random_samples
 
 
 def test_a_batch_without_weights_leaves_the_model_as_it_was(tiny_model: Path) -> None:
@@ -29,7 +28,7 @@ def test_a_step_raises_the_probability_of_what_was_better_than_its_group(tiny_mo
     def logprob(completion: list[int]) -> float:
         ids = torch.tensor([prompt + completion])
         with torch.no_grad():
-            values, _ = token_logprobs(learner.model(input_ids=ids).logits, ids, torch.ones(1))
+            values, _ = plain_logprobs(learner.model(input_ids=ids).logits, ids, torch.ones(1))
         return float(values[0, len(prompt) :].sum())
 
     def sample(completion: list[int], advantage: float) -> Sample:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from prime_cli.rl.step_config import LossConfig
-from prime_cli.rl.trainer.loss import TokenColumns, TokenTotals, loss_of, token_logprobs
+from prime_cli.rl.trainer.loss import TokenColumns, TokenTotals, loss_of
+from tests.prime_cli.rl.learners import plain_logprobs
 
 
 def columns(
@@ -188,7 +189,7 @@ def test_log_probabilities_line_up_with_their_tokens_and_respect_the_temperature
     torch.manual_seed(0)
     logits, ids = torch.randn(2, 5, 7), torch.randint(0, 7, (2, 5))
     temperatures = torch.tensor([1.0, 2.0])
-    logprobs, entropy = token_logprobs(logits, ids, temperatures)
+    logprobs, entropy = plain_logprobs(logits, ids, temperatures)
     for row in range(2):
         assert logprobs[row, 0] == 0
         for t in range(1, 5):

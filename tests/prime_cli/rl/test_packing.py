@@ -11,11 +11,10 @@ import torch
 from prime_cli.models.folder import load_causal_model
 from prime_cli.rl.trainer.attention import Documents, document_attention
 from prime_cli.rl.trainer.head import head_logprobs
-from prime_cli.rl.trainer.loss import token_logprobs
 from prime_cli.rl.trainer.micro_batches import micro_batches_of
 from prime_cli.rl.trainer.packing import pack, spread
 from prime_cli.rl.trainer.policy import CannotPack, PolicyModel
-from tests.prime_cli.rl.learners import a_learner, random_samples
+from tests.prime_cli.rl.learners import a_learner, plain_logprobs, random_samples
 
 
 def test_first_fit_decreasing_fills_the_first_row_with_room() -> None:
@@ -86,7 +85,7 @@ def test_packed_and_unpacked_log_probabilities_agree(tiny_model: Path) -> None:
         packed = zip(logprobs.split(row.lengths, 1), entropies.split(row.lengths, 1), strict=True)
         for (ids, temperatures), (logprob, entropy) in zip(bounds, packed, strict=True):
             with torch.no_grad():
-                alone = token_logprobs(model(input_ids=ids).logits, ids, temperatures[:, 0])
+                alone = plain_logprobs(model(input_ids=ids).logits, ids, temperatures[:, 0])
             torch.testing.assert_close(logprob, alone[0], atol=1e-5, rtol=0)
             torch.testing.assert_close(entropy, alone[1], atol=1e-5, rtol=0)
             seen += 1

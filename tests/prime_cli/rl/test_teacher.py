@@ -18,7 +18,7 @@ from prime_cli.rl.orchestrator.algorithms import OnPolicyDistillation
 from prime_cli.rl.orchestrator.teacher import Teacher, TeacherAddress, check_teacher
 from prime_cli.rl.step_config import LossConfig, SchedulerConfig, StepConfig
 from prime_cli.rl.trainer.learner import Learner
-from prime_cli.rl.trainer.loss import token_logprobs
+from tests.prime_cli.rl.learners import plain_logprobs
 
 
 def turn(prompt: list[int], completion: list[int], logprobs: list[float]) -> dict[str, object]:
@@ -41,7 +41,7 @@ async def test_the_policy_moves_to_what_its_teacher_finds_likely(tiny_model: Pat
 
     def policy() -> list[float]:
         with torch.no_grad():
-            values: list[float] = token_logprobs(learner.model(input_ids=ids).logits, ids, torch.ones(1))[0][0].tolist()
+            values: list[float] = plain_logprobs(learner.model(input_ids=ids).logits, ids, torch.ones(1))[0][0].tolist()
         return values
 
     with serve_model_folder(tiny_model, log_path=tmp_path / "teacher.log") as served:
