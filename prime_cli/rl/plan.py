@@ -127,7 +127,7 @@ def plan_lines(plan: Plan, engine: str) -> list[str]:
         f"inference engine: {engine}",
         f"memory of a trainer process: about {_size(memory.total)} ({sizes})",
         f"each of {plan.steps} steps: {plan.rollouts_per_step} rollouts of {plan.prompts_per_step} prompts, at most "
-        f"{plan.tokens_per_step:,} tokens in {plan.rows_per_step} rows",
+        f"{plan.tokens_per_step:,} tokens in {plan.rows_per_step} row{'s' if plan.rows_per_step > 1 else ''}",
     ]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pytest
 
 from prime_cli.models.folder import load_causal_model
 from prime_cli.rl.run_directory import read_metrics
@@ -50,22 +52,39 @@ def test_two_ranks_train_an_adapter_that_is_exported_beside_the_merged_weights(
     }
 
 
-def test_a_killed_rank_ends_the_run_and_leaves_nothing_behind(workspace: Path, tiny_model: Path) -> None:
+@pytest.fixture
+def training(workspace: Path, tiny_model: Path) -> Iterator[RunningTraining]:
     training = RunningTraining(workspace, tiny_model, "[trainer]\nranks = 2\n")
-    try:
-        training.wait_for_steps(1)
-        family = training.family()
-        ranks = []
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if MODULES["trainer"] in process.cmdline() and "torch.distributed.run" not in process.cmdline():
-                    ranks.append(process.pid)
-        assert len(ranks) == 2
-        os.kill(ranks[1], signal.SIGKILL)
-        code, _, stderr = training.end(timeout_s=60)
-    finally:
-        training.process.kill()
+    yield training
+    training.process.kill()
+
+
+def ranks_among(family: list[psutil.Process]) -> list[int]:
+    pids = []
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if MODULES["trainer"] in process.cmdline():
+                pids.append(process.pid)
+    return pids
+
+
+def test_a_killed_rank_ends_the_run_and_leaves_nothing_behind(training: RunningTraining) -> None:
+    training.wait_for_steps(1)
+    family = training.family()
+    ranks = ranks_among(family)
+    assert len(ranks) == 2
+    os.kill(ranks[1], signal.SIGKILL)
+    code, _, stderr = training.end(timeout_s=60)
     assert code == 1
     assert "the trainer process died" in stderr
     _, alive = psutil.wait_procs(family, timeout=10)
+    assert alive == []
+
+
+def test_ranks_end_when_the_launcher_is_killed(training: RunningTraining) -> None:
+    training.wait_for_steps(1)
+    family = training.family()
+    assert len(ranks_among(family)) == 2
+    training.process.kill()
+    _, alive = psutil.wait_procs(family, timeout=15)
     assert alive == []

@@ -152,7 +152,7 @@ class SlotEngine:
         return cancelled
 
     def _check_tokens(self, token_ids: Sequence[int]) -> None:
-        vocabulary = int(self.model.config.vocab_size)
+        vocabulary = int(self.model.get_input_embeddings().num_embeddings)
         if not 0 <= min(token_ids) <= max(token_ids) < vocabulary:
             raise ValueError(f"a token is a number from 0 to {vocabulary - 1}")
 

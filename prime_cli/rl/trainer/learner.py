@@ -232,7 +232,7 @@ class Sums:
 
 def _attention_cost(model: Any) -> float:
     """Return what a pair of tokens costs in attention, over what a token costs in all matrices."""
-    config = model.config
+    config = model.config.get_text_config()
     heads = int(getattr(config, "num_attention_heads", 1))
     head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
     return float(int(config.num_hidden_layers) * heads * head_dim / sum(p.numel() for p in model.parameters()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,7 +11,8 @@ import torch
 from prime_cli.core.errors import PrimeError
 from prime_cli.rl.trainer.attention import DOCUMENT_ATTENTION, Documents, register_document_attention
 from prime_cli.rl.trainer.head import head_logprobs
-from prime_cli.rl.trainer.micro_batches import MicroBatch
+from prime_cli.rl.trainer.micro_batches import MicroBatch, micro_batches_of
+from prime_cli.rl.transport import Sample
 
 _TOLERANCE = 1e-3
 
@@ -31,11 +34,11 @@ class PolicyModel(torch.nn.Module):
 
     def __init__(self, model: Any, *, chunk: int) -> None:
         super().__init__()
-        register_document_attention()
-        model.set_attn_implementation(DOCUMENT_ATTENTION)
         self.model = model
         self._chunk = chunk
-        self._check()
+        register_document_attention()
+        with torch.no_grad(), _evaluating(model):
+            self._check(_probe(model))
 
     def forward(self, batch: MicroBatch, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log-probabilities and entropies (without gradient) of the wanted tokens, [1, T] each; 0 elsewhere.
@@ -61,38 +64,47 @@ class PolicyModel(torch.nn.Module):
         zeros_1T = torch.zeros(batch.token_ids.shape, device=hidden_ND.device)
         return zeros_1T.index_copy(1, at_N, logprobs_N[None]), zeros_1T.index_copy(1, at_N, entropies_N[None])
 
-    def _check(self) -> None:
-        """Compare two short documents in one row with what the model says of each alone.
+    def _check(self, documents: list[list[int]]) -> None:
+        """Compare the documents in one row with what the model, as it came, says of each alone.
 
-        Models differ in what their attention needs and in what they do to their logits; training on other
-        log-probabilities than those that are sampled from would fail unseen.
+        From then on it has our attention. Models differ in what their attention needs and in what they do to their
+        logits; training on other log-probabilities than those that are sampled from would fail unseen.
         """
-        from prime_cli.rl.trainer.micro_batches import micro_batches_of
-        from prime_cli.rl.transport import Sample
-
-        training, vocabulary = self.model.training, int(self.model.config.vocab_size)
-        self.model.eval()
-        device = next(self.model.parameters()).device
-        documents = [[(seed * 7919 + i * 104729) % vocabulary for i in range(12 - 4 * seed)] for seed in (0, 1)]
+        alone = torch.cat([_logprobs_alone(self.model, ids) for ids in documents])
+        self.model.set_attn_implementation(DOCUMENT_ATTENTION)
         zeros = [[0.0] * len(ids) for ids in documents]
         samples = [Sample(ids, z, z, z, z) for ids, z in zip(documents, zeros, strict=True)]
-        (row,) = micro_batches_of(samples, max_tokens=64, seq_len=64, device=str(device))
-        with torch.no_grad():
-            try:
-                packed = self(row, torch.ones_like(row.token_ids, dtype=torch.bool))[0][0]
-            except (ValueError, TypeError, AttributeError) as error:
-                raise CannotPack(f"the model's layers are not those that the trainer knows: {error}") from error
-            alone = [self._alone(ids, device) for ids in documents]
-        self.model.train(training)
-        difference = float((packed - torch.cat(alone)).abs().max())
+        (row,) = micro_batches_of(samples, max_tokens=64, seq_len=64, device=str(alone.device))
+        try:
+            packed, _ = self(row, torch.ones_like(row.token_ids, dtype=torch.bool))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise CannotPack(f"the model's layers are not those that the trainer knows: {error}") from error
+        difference = float((packed[0] - alone).abs().max())
         if not difference < _TOLERANCE:
             raise CannotPack(
                 f"packed and alone, the model's log-probabilities differ by {difference:.1e}",
                 hint="its layers look beyond a document, or it changes its logits; such models cannot be trained yet",
             )
 
-    def _alone(self, ids: list[int], device: torch.device) -> torch.Tensor:
-        inputs = torch.tensor([ids], device=device)
-        logits_TV = self.model(input_ids=inputs, use_cache=False).logits[0, :-1].float()
-        chosen = torch.log_softmax(logits_TV, -1).gather(1, inputs[0, 1:, None])[:, 0]
-        return torch.nn.functional.pad(chosen, (1, 0))
+
+def _probe(model: Any) -> list[list[int]]:
+    """Return two short documents of tokens from all over the vocabulary, the longer one first."""
+    vocabulary = int(model.get_input_embeddings().num_embeddings)
+    return [[(start + i * 104_729) % vocabulary for i in range(length)] for start, length in ((0, 12), (7919, 8))]
+
+
+def _logprobs_alone(model: Any, ids: list[int]) -> torch.Tensor:
+    inputs = torch.tensor([ids], device=next(model.parameters()).device)
+    logits_TV = model(input_ids=inputs, use_cache=False).logits[0, :-1].float()
+    chosen = torch.log_softmax(logits_TV, -1).gather(1, inputs[0, 1:, None])[:, 0]
+    return torch.nn.functional.pad(chosen, (1, 0))
+
+
+@contextlib.contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)

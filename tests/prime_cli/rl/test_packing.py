@@ -114,6 +114,21 @@ def test_a_model_that_changes_its_logits_is_refused(tiny_model: Path) -> None:
         PolicyModel(model, chunk=8)
 
 
+def test_a_model_whose_attention_wants_more_than_ours_gives_is_refused(tiny_model: Path) -> None:
+    from transformers import AttentionInterface
+
+    def leaning(module: object, query: torch.Tensor, *rest: object, **more: object) -> object:
+        return AttentionInterface()["sdpa"](module, query * 30, *rest, **more)
+
+    AttentionInterface.register("leaning", leaning)
+    model = load_causal_model(tiny_model)
+    for layer in model.model.layers:
+        layer.self_attn.v_proj.weight.data.mul_(50)
+    model.set_attn_implementation("leaning")
+    with pytest.raises(CannotPack, match="differ by"):
+        PolicyModel(model, chunk=8)
+
+
 @pytest.mark.parametrize("chunk", [1, 3, 100])
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_the_chunked_head_equals_the_plain_one_in_both_passes(chunk: int, with_bias: bool) -> None:
