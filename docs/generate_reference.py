@@ -7,13 +7,14 @@ With --check nothing is written; the exit code is 1 when a file is out of date. 
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -69,16 +70,16 @@ def _tables(model: type[BaseModel], prefix: str) -> list[str]:
     rows, nested = ["| key | type | default |", "|---|---|---|"], []
     for name, field in model.model_fields.items():
         inner = table_model(field.annotation)
-        path = f"{prefix}.{name}" if prefix else name
+        path = f"{prefix.strip('[]')}.{name}" if prefix else name
         if inner is not None:
-            nested += _tables(inner, path if inner is field.annotation else f"[{path}]")
+            nested += _tables(inner, f"[{path}]" if get_origin(field.annotation) is list else path)
             continue
         kind = str(getattr(field.annotation, "__name__", field.annotation))
         kind = kind if field.annotation in (int, str, float, bool) or kind == "Path" else str(field.annotation)
         for module in ("typing.", "pathlib.", "collections.abc.", "<class '", "'>"):
             kind = kind.replace(module, "")
         rows.append(f"| `{name}` | {kind.replace('|', 'or')} | {_default(field)} |")
-    summary = (model.__doc__ or "").strip()
+    summary = inspect.cleandoc(model.__doc__ or "")
     return [f"{heading}{summary}\n\n" + "\n".join(rows) + "\n", *nested]
 
 
