@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
+# Tests of one file stay together: they share hubs and models.
+PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=2 --dist loadfile
 STAMP := $(VENV)/.installed
 
 help: ## List the tasks
@@ -22,10 +24,10 @@ demo: $(STAMP) ## Watch a model learn a task that is packaged, published, instal
 	@env -u VIRTUAL_ENV -u UV_PROJECT_ENVIRONMENT $(BIN)/prime lab demo --seed $(SEED)
 
 test: lint ## Lint, then run the tests (at most 15 minutes)
-	$(BIN)/python -m pytest -m 'not slow'
+	$(PYTEST) -m 'not slow'
 
 test-full: lint ## The same with the slow sweeps
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 lint: $(STAMP) ## ruff, mypy --strict and the directions of imports
 	$(BIN)/ruff check .

@@ -151,18 +151,18 @@ class Database:
     def change_count(self) -> Callable[[], int] | None:
         """Return what tells a number that every commit changes, whoever makes it; None where there is no such number.
 
-        To be called by one thread only. On SQLite it costs microseconds.
+        To be called by one thread only. On SQLite it costs microseconds; the first call opens a connection.
         """
         if self.is_postgresql:
             return None
-        if self._watching is None:
-            watching = self.engine.raw_connection()
-            watching.detach()
-            self._watching = watching
-        # The number is that of a connection which changes nothing itself.
-        cursor = self._watching.cursor()
 
         def count() -> int:
+            # The number is that of a connection which changes nothing itself.
+            if self._watching is None:
+                watching = self.engine.raw_connection()
+                watching.detach()
+                self._watching = watching
+            cursor = self._watching.cursor()
             [(number,)] = cursor.execute("PRAGMA data_version").fetchall()
             return int(number)
 

@@ -19,7 +19,7 @@ from prime_evals.models import Evaluation, EvaluationListResponse, SamplesRespon
 slug = sys.argv[1]
 client = EvalsClient(APIClient())
 begun = client.create_evaluation(
-    name="by the SDK", environments=[{"slug": f"{slug}/sums"}, {"slug": f"{slug}/no-such"}], model_name="m",
+    name="by the SDK", environments=[{"slug": f"{slug}/sums-by-the-sdk"}, {"slug": f"{slug}/no-such"}], model_name="m",
     dataset="sums", framework="verifiers", task_type="math", tags=["a"], metadata={"num_examples": 9},
 )
 one = begun["evaluation_id"]
@@ -34,7 +34,7 @@ client.update_evaluation(one, description="later")
 ended = client.finalize_evaluation(one, metrics={"reward": 0.4})
 read = Evaluation(**client.get_evaluation(one))
 page = SamplesResponse(**client.get_samples(one, page=2, limit=4))
-listed = EvaluationListResponse(**client.list_evaluations(env_name="sums"))
+listed = EvaluationListResponse(**client.list_evaluations(env_name="sums-by-the-sdk"))
 print(json.dumps({
     "status": read.status, "tags": read.tags, "description": read.description, "metrics": read.metrics,
     "total": page.total, "examples": [sample.example_id for sample in page.samples], "more": page.has_more,
@@ -54,7 +54,7 @@ def test_the_published_sdk_begins_pushes_completes_and_reads(
 ) -> None:
     slug, key = new_user()
     with hub.client(key) as client:
-        assert Push(client, "sums", "0.1.0", visibility="PRIVATE").run().is_success
+        assert Push(client, "sums-by-the-sdk", "0.1.0", visibility="PRIVATE").run().is_success
     login = {"HOME": str(tmp_path), "PRIME_API_KEY": key, "PRIME_API_BASE_URL": hub.url}
     done = run(python, "-c", FLOW, slug, **login)
     assert done.returncode == 0, done.stderr
@@ -65,4 +65,6 @@ def test_the_published_sdk_begins_pushes_completes_and_reads(
     assert told["ids"] == [told["evaluation"]]
     assert told["url"] == f"{hub.url}/dashboard/evaluations/{told['evaluation']}"
     with hub.client(key) as client:
-        assert answer(client.get(f"/evaluations/{told['evaluation']}"))["environment_names"] == [f"{slug}/sums"]
+        assert answer(client.get(f"/evaluations/{told['evaluation']}"))["environment_names"] == [
+            f"{slug}/sums-by-the-sdk"
+        ]

@@ -85,7 +85,7 @@ def test_ctrl_c_while_waiting_ends_with_130_and_stores_nothing(hub: RunningHub) 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--api-key", "prime_wrong"], 1, "this API key is wrong or was revoked"),
+        (["--api-key", "prime_wrong"], 1, "this API key is wrong, expired or was revoked"),
         (["--api-key-file", "/no/such/file"], 1, "cannot read the API key from /no/such/file"),
         (["--api-key-file", os.devnull], 1, "holds no API key"),
         (["--api-key", "a", "--api-key-file", "b"], 2, "exclude each other"),
