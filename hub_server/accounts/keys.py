@@ -6,14 +6,14 @@ import hmac
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Table, bindparam, select, update
+from sqlalchemy.orm import Session, make_transient_to_detached
 
 from hub_server.accounts import audit
 from hub_server.accounts.tables import ApiKey, User
-from hub_server.database import Database, now
+from hub_server.database import Database, now, table_of
 from hub_server.errors import Forbidden, Malformed, NotFound
 from hub_server.signing import hash_secret
 
@@ -22,6 +22,14 @@ AREAS = ("account", "environments", "evaluations", "secrets")
 """What a scope can be about. `account`: who I am, keys and teams; `evaluations`: traces too."""
 READ, WRITE = "read", "write"
 _MAX_KEYS = 200
+# Every request with a key asks this, so it is made once and read without the identity map.
+_KEYS, _OWNERS = table_of(ApiKey), table_of(User)
+_KEY_WITH_USER = (
+    select(*_KEYS.columns, *_OWNERS.columns)
+    .join_from(_KEYS, _OWNERS, _OWNERS.c.id == _KEYS.c.user_id)
+    .where(_KEYS.c.key_hash == bindparam("key_hash"))
+)
+Mapped = TypeVar("Mapped", ApiKey, User)
 # The moment of last use is for people to look at; a write for each request would cost more than it tells.
 _LAST_USE_RESOLUTION = timedelta(minutes=1)
 
@@ -104,15 +112,26 @@ def user_of_key(database: Database, key: str) -> User | None:
     """
     key_hash = hash_secret(key)
     with database.read() as session:
-        found = session.scalar(select(ApiKey).where(ApiKey.key_hash == key_hash))
-    if found is None or not is_in_use(found) or not hmac.compare_digest(found.key_hash, key_hash):
+        row = session.connection().execute(_KEY_WITH_USER, {"key_hash": key_hash}).first()
+    if row is None:
+        return None
+    of_key = len(_KEYS.columns)
+    found = _as_read(ApiKey, _KEYS, row[:of_key])
+    if not is_in_use(found) or not hmac.compare_digest(found.key_hash, key_hash):
         return None
     if found.last_used_at is None or now() - found.last_used_at > _LAST_USE_RESOLUTION:
         with database.write(f"key {found.id}") as session:
             session.execute(update(ApiKey).where(ApiKey.id == found.id).values(last_used_at=now()))
-    user = found.user
+    user = _as_read(User, _OWNERS, row[of_key:])
     user.api_key = found
     return user
+
+
+def _as_read(mapped: type[Mapped], table: Table, values: Sequence[Any]) -> Mapped:
+    """Return a row as an object that was read from the database and belongs to no session any more."""
+    found = mapped(**{column.name: value for column, value in zip(table.columns, values, strict=True)})
+    make_transient_to_detached(found)
+    return found
 
 
 def is_in_use(row: ApiKey) -> bool:

@@ -42,6 +42,9 @@ _CONFIGURATION = "PRIME_HUB_CHECKS"
 _LOOK_EVERY_S = 1.0
 _RENEW_EVERY_S = 10.0
 _PAUSE_AFTER_ERROR_S = 5.0
+# So many versions in so many seconds are no person at work.
+_SPREE_UPLOADS, _SPREE_S = 5, 2.0
+_LONGEST_WAIT_S = 60.0
 _COPIED_AT_ONCE = 1024**2
 _UNUSED_CACHE_S = 14 * 24 * 3600
 
@@ -66,12 +69,25 @@ class Runner:
         """Make checks until `stop`."""
         while not self._stop.is_set():
             try:
+                self.wait_for_calm()
                 busy = self.run_next()
             except SQLAlchemyError as error:
                 logs.log(logging.WARNING, "the queue of checks cannot be read", error=str(error).splitlines()[0])
                 busy = not self._stop.wait(_PAUSE_AFTER_ERROR_S)
             if not busy:
                 self._stop.wait(_LOOK_EVERY_S)
+
+    def wait_for_calm(self, longest_s: float = _LONGEST_WAIT_S) -> None:
+        """Wait while the hub takes one upload after another: they are answered first, their checks can wait.
+
+        After `longest_s` a check is made all the same, so that an upload that never ends holds none up for good.
+        """
+        deadline = time.monotonic() + longest_s
+        while time.monotonic() < deadline and not self._stop.is_set():
+            with self._database.read() as session:
+                if service.queued_within(session, _SPREE_S) < _SPREE_UPLOADS:
+                    return
+            self._stop.wait(_LOOK_EVERY_S / 2)
 
     def run_next(self, only: Sequence[str] | None = None) -> bool:
         """Make the check that has waited longest, and say whether there was one."""

@@ -78,6 +78,12 @@ def retry_check(session: Session, environment: Environment, check_id: str | None
     return queue_check(session, release, "retry")
 
 
+def queued_within(session: Session, seconds: float) -> int:
+    """Return how many checks were queued in the last seconds and wait still."""
+    newest = Check.queued_at > now() - timedelta(seconds=seconds)
+    return session.scalar(select(func.count()).where(Check.status == CheckStatus.QUEUED, newest)) or 0
+
+
 def claim_check(session: Session, runner: str, only: Sequence[str] | None = None) -> Check | None:
     """Take the check that has waited longest, in the caller's transaction; None when nothing waits.
 
