@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gc
 import ipaddress
 import json
 import logging
@@ -136,6 +137,9 @@ def serve(
             server_header=False,
         )
         server = _Server(config, ready)
+        # What was made to start with stays to the end: collections need not look at it again.
+        gc.collect()
+        gc.freeze()
         server.run(sockets=[listener])
         (data_dir / "server.json").unlink(missing_ok=True)
         logs.log(logging.INFO, "stopped")
