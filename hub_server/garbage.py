@@ -20,7 +20,7 @@ from hub_server.expected_blobs import forget_expected
 from hub_server.open_blobs import open_blobs
 from hub_server.registry.tables import Release, ReleaseFile
 from hub_server.serve import only_server_of
-from hub_server.settings import open_settings
+from hub_server.settings import settings_of_hub
 
 # An upload URL is good for an hour, and the upload through it may take as long again.
 _SAFE_BESIDE_A_SERVER = timedelta(hours=2)
@@ -46,9 +46,7 @@ def collect_garbage(
         NotServing: there is no hub in this folder, one runs and an upload of the last hours could be hit, or a backup
             is under way.
     """
-    if not data_dir.is_dir() or not (database_url or (data_dir / "hub.db").exists()):
-        raise NotServing(f"{data_dir} is not the data folder of a hub", hint="name it with `--data-dir`")
-    settings = open_settings(data_dir, database_url, blobs_url=blobs_url)
+    settings = settings_of_hub(data_dir, database_url, blobs_url=blobs_url)
     with contextlib.ExitStack() as stack:
         if grace < _SAFE_BESIDE_A_SERVER:
             try:

@@ -41,6 +41,17 @@ class HubSettings:
         return self.data_dir / "admin.key"
 
 
+def settings_of_hub(data_dir: Path, database_url: str | None, *, blobs_url: str | None = None) -> HubSettings:
+    """Return the settings of a hub that is there already, for what works on it from the command line.
+
+    Raises:
+        NotServing: there is no hub in the data folder, or `open_settings` refuses.
+    """
+    if not data_dir.is_dir() or not (database_url or (data_dir / "hub.db").exists()):
+        raise NotServing(f"{data_dir} is not the data folder of a hub", hint="name it with `--data-dir`")
+    return open_settings(data_dir, database_url, blobs_url=blobs_url)
+
+
 def open_settings(
     data_dir: Path, database_url: str | None, public_url: str | None = None, blobs_url: str | None = None
 ) -> HubSettings:

@@ -14,8 +14,7 @@ from hub_server.accounts import audit
 from hub_server.accounts.keys import is_in_use, key_row, keys_of, mint_key
 from hub_server.accounts.tables import ApiKey, User
 from hub_server.database import Database, now, open_database
-from hub_server.errors import NotServing
-from hub_server.settings import open_settings
+from hub_server.settings import settings_of_hub
 from prime_cli.core.errors import BadInput
 from prime_cli.hub.models import NewKey
 
@@ -78,9 +77,7 @@ def revoke_token(data_dir: Path, database_url: str | None, wanted: str) -> dict[
 
 @contextmanager
 def _database_of(data_dir: Path, database_url: str | None) -> Iterator[Database]:
-    if not data_dir.is_dir() or not (database_url or (data_dir / "hub.db").exists()):
-        raise NotServing(f"{data_dir} is not the data folder of a hub", hint="name it with `--data-dir`")
-    database = open_database(open_settings(data_dir, database_url).database_url)
+    database = open_database(settings_of_hub(data_dir, database_url).database_url)
     try:
         yield database
     finally:

@@ -19,7 +19,7 @@ from hub_server.blobs import BlobStore
 from hub_server.database import Database, now
 from hub_server.errors import NotServing
 from hub_server.open_blobs import open_blobs
-from hub_server.settings import LAST_BACKUP, HubSettings, open_settings
+from hub_server.settings import LAST_BACKUP, HubSettings, settings_of_hub
 from prime_cli import __version__
 from prime_cli.core.files import write_json_atomically
 
@@ -57,9 +57,7 @@ def back_up(
     Raises:
         NotServing: there is no hub in the data folder, or the target is taken.
     """
-    if not data_dir.is_dir() or not (database_url or (data_dir / "hub.db").exists()):
-        raise NotServing(f"{data_dir} is not the data folder of a hub", hint="name it with `--data-dir`")
-    settings = open_settings(data_dir, database_url, blobs_url=blobs_url)
+    settings = settings_of_hub(data_dir, database_url, blobs_url=blobs_url)
     made_at = now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
     target = open_target(target_path, made_at)
     if keep is not None and not isinstance(target, FolderTarget):

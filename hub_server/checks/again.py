@@ -6,18 +6,16 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from hub_server.accounts.tables import Owner
 from hub_server.checks import service
 from hub_server.checks.tables import Check
 from hub_server.database import open_database
-from hub_server.errors import NotFound, NotServing, Refusal
-from hub_server.registry.service import find_release
+from hub_server.errors import NotFound, Refusal
+from hub_server.registry.service import find_for_anybody, find_release
 from hub_server.registry.tables import Environment, Release
-from hub_server.settings import open_settings
+from hub_server.settings import settings_of_hub
 from prime_cli.core.errors import BadInput
 
 
@@ -37,9 +35,7 @@ def check_again(data_dir: Path, database_url: str | None, wanted: str | None) ->
         NotServing: there is no hub in this folder.
         BadInput: there is no such version.
     """
-    if not data_dir.is_dir() or not (database_url or (data_dir / "hub.db").exists()):
-        raise NotServing(f"{data_dir} is not the data folder of a hub", hint="name it with `--data-dir`")
-    database = open_database(open_settings(data_dir, database_url).database_url)
+    database = open_database(settings_of_hub(data_dir, database_url).database_url)
     with contextlib.closing(database), database.write() as session:
         try:
             releases = [_release(session, wanted)] if wanted else _never_checked(session)
@@ -55,15 +51,7 @@ def check_again(data_dir: Path, database_url: str | None, wanted: str | None) ->
 def _release(session: Session, wanted: str) -> Release:
     whole, _, version = wanted.partition("@")
     owner, _, name = whole.partition("/")
-    environment = session.scalar(
-        select(Environment)
-        .join(Environment.owner)
-        .where(
-            Owner.slug == owner.lower(),
-            Environment.normalized_name == canonicalize_name(name),
-            Environment.deleted_at.is_(None),
-        )
-    )
+    environment = find_for_anybody(session, owner, name)
     if environment is None:
         raise NotFound(f"environment {whole} not found on this hub; write OWNER/NAME")
     return find_release(session, environment, version or "latest")

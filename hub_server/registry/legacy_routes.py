@@ -16,7 +16,7 @@ from hub_server.blobs import BlobWriter
 from hub_server.errors import Malformed
 from hub_server.registry.entries import is_library
 from hub_server.registry.lone_wheels import CheckedWheel, publish_alone
-from hub_server.registry.multipart import FormReader
+from hub_server.registry.multipart import FormReader, feed_form
 from hub_server.registry.wheels import read_wheel
 from hub_server.services import HubServices, Services
 from prime_cli.hub.models import FileName
@@ -24,7 +24,6 @@ from prime_cli.hub.models import FileName
 router = APIRouter(tags=["index"])
 
 _FILE_FIELD = "content"
-_FEED_BYTES = 1024**2
 _file_name = TypeAdapter[str](FileName)
 
 
@@ -41,16 +40,10 @@ async def legacy_upload(owner: PathOwner, user: Caller, request: Request, servic
 
 async def _receive(request: Request, form: FormReader) -> bytes:
     """Feed the form and return what is left, so that a small form costs one visit to a thread in all."""
-    gathered = bytearray()
     try:
-        async for chunk in request.stream():
-            gathered += chunk
-            if len(gathered) >= _FEED_BYTES:
-                await run_in_threadpool(form.feed, bytes(gathered))
-                gathered.clear()
+        return await feed_form(request, form)
     except ClientDisconnect:
         raise Malformed("the upload broke off") from None
-    return bytes(gathered)
 
 
 def _check_form(form: FormReader, writer: BlobWriter) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
 from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
@@ -14,6 +16,24 @@ from hub_server.errors import Malformed, TooLarge
 
 _MAX_FIELDS = 2000
 _MAX_FIELD_BYTES = 4 * 1024**2  # all fields together; a README is among them
+
+
+_FEED_BYTES = 1024**2  # so many go to a thread at once
+
+
+async def feed_form(request: Request, form: FormReader) -> bytes:
+    """Feed a form with the body of a request and return what is left, for the next visit to a thread.
+
+    Raises:
+        ClientDisconnect: the upload broke off.
+    """
+    gathered = bytearray()
+    async for chunk in request.stream():
+        gathered += chunk
+        if len(gathered) >= _FEED_BYTES:
+            await run_in_threadpool(form.feed, bytes(gathered))
+            gathered.clear()
+    return bytes(gathered)
 
 
 class Sink(Protocol):

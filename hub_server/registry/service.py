@@ -65,6 +65,19 @@ def find_environment(session: Session, user: User | None, owner: str, name: str)
     return found
 
 
+def find_for_anybody(session: Session, owner: str, name: str) -> Environment | None:
+    """Return an environment whoever may see it; for the operator and for administrators."""
+    return session.scalar(
+        select(Environment)
+        .join(Environment.owner)
+        .where(
+            Owner.slug == owner.lower(),
+            Environment.normalized_name == canonicalize_name(name),
+            Environment.deleted_at.is_(None),
+        )
+    )
+
+
 def get_environment(session: Session, user: User | None, environment_id: str) -> Environment:
     """Return the environment of this id that `user` may see.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from packaging.utils import canonicalize_name
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from hub_server.accounts import audit
-from hub_server.accounts.tables import Owner, User
+from hub_server.accounts.tables import User
 from hub_server.errors import Conflict, Forbidden, NotFound
 from hub_server.registry.index_names import note_change
+from hub_server.registry.service import find_for_anybody
 from hub_server.registry.tables import Environment
 from prime_cli.hub.models import ProjectStatus
 
@@ -69,15 +68,7 @@ def find_as_administrator(session: Session, owner: str, name: str) -> Environmen
     Raises:
         NotFound: there is none.
     """
-    found = session.scalar(
-        select(Environment)
-        .join(Environment.owner)
-        .where(
-            Owner.slug == owner.lower(),
-            Environment.normalized_name == canonicalize_name(name),
-            Environment.deleted_at.is_(None),
-        )
-    )
+    found = find_for_anybody(session, owner, name)
     if found is None:
         raise NotFound(f"environment {owner}/{name} not found on this hub")
     return found

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from hub_server.database import open_database
-from hub_server.errors import NotServing
 from hub_server.secrets.keys import Rotated, rotate_key
 from hub_server.serve import only_server_of
-from hub_server.settings import open_settings
+from hub_server.settings import settings_of_hub
 
 
 def rotate_key_of(data_dir: Path, database_url: str | None, *, forget_lost: bool) -> Rotated:
@@ -17,9 +16,7 @@ def rotate_key_of(data_dir: Path, database_url: str | None, *, forget_lost: bool
     Raises:
         NotServing: there is no hub in this folder, one runs on it, or the present key is not at hand.
     """
-    if not data_dir.is_dir() or not (database_url or (data_dir / "hub.db").exists()):
-        raise NotServing(f"{data_dir} is not the data folder of a hub", hint="name it with `--data-dir`")
-    settings = open_settings(data_dir, database_url)
+    settings = settings_of_hub(data_dir, database_url)
     with only_server_of(data_dir):
         database = open_database(settings.database_url)
         try:

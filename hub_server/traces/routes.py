@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from hub_server.access import Caller
 from hub_server.accounts.tables import User
 from hub_server.accounts.teams import owner_to_act_for
-from hub_server.registry.multipart import FormReader
+from hub_server.registry.multipart import FormReader, feed_form
 from hub_server.services import HubServices, Services
 from hub_server.traces import answers, ingest, runs, service
 from hub_server.traces.errors import TraceRefusal
@@ -25,7 +25,6 @@ router = APIRouter(prefix="/api/v1", tags=["traces"])
 
 _KEY = re.compile(r"sha256:[0-9a-f]{64}")
 _CONTEXT_KEY = re.compile(r"context\.([A-Za-z0-9_.-]{1,100})")
-_FEED_BYTES = 1024**2
 # Packed bytes are never more than what they unpack to, but for some bytes of framing.
 _MAX_PART_BYTES = ingest.MAX_UPLOAD_BYTES + 1024**2
 
@@ -283,16 +282,11 @@ def search_run(
 
 
 async def _receive(request: Request, form: FormReader) -> None:
-    gathered = bytearray()
     try:
-        async for chunk in request.stream():
-            gathered += chunk
-            if len(gathered) >= _FEED_BYTES:
-                await run_in_threadpool(form.feed, bytes(gathered))
-                gathered.clear()
+        rest = await feed_form(request, form)
     except ClientDisconnect:
         raise TraceRefusal("malformed_encoding", "the upload broke off") from None
-    await run_in_threadpool(form.feed, bytes(gathered))
+    await run_in_threadpool(form.feed, rest)
 
 
 def _commit(
