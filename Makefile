@@ -29,6 +29,10 @@ test: lint ## Lint, then run the tests (at most 15 minutes)
 test-full: lint ## The same with the slow sweeps
 	$(PYTEST)
 
+test-gpu: $(STAMP) ## The tests that need a GPU, and the trainer's throughput on it
+	$(BIN)/python -m pytest tests/gpu
+	$(BIN)/python benchmarks/gpu_trainer.py
+
 lint: $(STAMP) ## ruff, mypy --strict and the directions of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -47,4 +51,4 @@ bench: $(STAMP) ## Run the benchmarks and compare with the goals of docs/SPECIFI
 clean: ## Remove .venv and everything that was generated
 	rm -rf $(VENV) outputs dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help install demo test test-full lint docs bench screenshots clean
+.PHONY: help install demo test test-full test-gpu lint docs bench screenshots clean
