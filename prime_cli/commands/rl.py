@@ -25,6 +25,10 @@ def run(
     ],
     seed: Annotated[int | None, typer.Option(help="Overrides `seed` of the file.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    env_var: Annotated[
+        list[str] | None,
+        typer.Option("--env-var", "-e", metavar="KEY=VALUE", help="For the environments; a KEY alone, or an env file."),
+    ] = None,
 ) -> None:
     """Train the model named in CONFIG on its environment, here, with separate processes for every part.
 
@@ -33,11 +37,17 @@ def run(
     """
     from dataclasses import asdict
 
-    from prime_cli.core import output as out
-    from prime_cli.core.config_layers import load_layers
-    from prime_cli.rl.config import RLConfig
+    from rich.markup import escape
 
-    settings = load_layers([config, *context.args], RLConfig)
+    from prime_cli.core import output as out
+    from prime_cli.core.env_file import variables_from
+    from prime_cli.rl.resolve import resolve_words
+
+    variables = variables_from(env_var or [])
+    resolved = resolve_words([config, *context.args])
+    settings = resolved.config
+    for warning in resolved.warnings:
+        out.warn(escape(warning))
     if seed is not None:
         settings = settings.model_copy(update={"seed": seed})
     if dry_run:
@@ -49,7 +59,7 @@ def run(
     console = out.stderr_console()
     display = (LiveDisplay if out.is_interactive() else PlainDisplay)(console, settings.max_steps)
     try:
-        summary = run_training(settings, display.observe, display.note)
+        summary = run_training(settings, display.observe, display.note, variables)
     finally:
         display.close()
     out.print_result(

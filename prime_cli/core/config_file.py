@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, NoReturn, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -19,6 +21,29 @@ class StrictModel(BaseModel):
 
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a configuration: the key (dotted, empty for no one key), the reason, and what may help."""
+
+    location: str
+    reason: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        """Return the line that a user reads."""
+        if not self.location:
+            return self.reason
+        return f"`{self.location}`{' ' if self.reason.startswith('is ') else ': '}{self.reason}"
+
+
+class ImpossibleSettings(ValueError):
+    """Raised by a model whose keys are right one by one and cannot work together; names each such combination."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(str(problem) for problem in problems))
+        self.problems = list(problems)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -53,39 +78,57 @@ def load_config(path: Path, model: type[ModelT]) -> ModelT:
 
 def validate_config(data: dict[str, Any], model: type[ModelT], *, source: str) -> ModelT:
     """Validate `data` against `model`; `source` names the file in the message."""
+    found, problems = read_model(data, model)
+    if found is None:
+        refuse(source, problems)
+    return found
+
+
+def read_model(data: dict[str, Any], model: type[ModelT]) -> tuple[ModelT | None, list[Problem]]:
+    """Return `data` as a `model`, or None and all that is wrong with it."""
     try:
-        return model.model_validate(data)
+        return model.model_validate(data), []
     except ValidationError as error:
-        problems = [_describe(detail, model) for detail in error.errors()]
-        if len(problems) == 1:
-            message, hint = problems[0]
-            raise ConfigError(f"{source}: {message}", hint) from None
-        lines = [f"{source}: {len(problems)} problems"] + [f"  {message}" for message, _ in problems]
-        hint = next((hint for _, hint in problems if hint), None)
-        raise ConfigError("\n".join(lines), hint) from None
+        return None, [problem for detail in error.errors() for problem in _problems(detail, model)]
 
 
-def _describe(detail: Any, model: type[BaseModel]) -> tuple[str, str | None]:
+def refuse(source: str, problems: Sequence[Problem]) -> NoReturn:
+    """Raise the ConfigError that names `source` and lists all `problems`."""
+    if len(problems) == 1:
+        raise ConfigError(f"{source}: {problems[0]}", problems[0].hint)
+    lines = [f"{source}: {len(problems)} problems"] + [f"  {problem}" for problem in problems]
+    hint = next((problem.hint for problem in problems if problem.hint), None)
+    raise ConfigError("\n".join(lines), hint)
+
+
+def unknown_key(location: str, key: str, known: Sequence[str]) -> Problem:
+    """Return the problem of a key that nothing reads, with the nearest of those that are known beside it."""
+    nearest = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean `{nearest[0]}`?" if nearest else f"known keys here: {', '.join(sorted(known))}"
+    return Problem(location, "is not a known key", hint)
+
+
+def _problems(detail: Any, model: type[BaseModel]) -> list[Problem]:
     location: tuple[str | int, ...] = detail["loc"]
-    key = _dotted(location)
+    key = dotted(location)
     kind = detail["type"]
     if kind == "extra_forbidden":
-        known = _field_names(model, location[:-1])
-        nearest = difflib.get_close_matches(str(location[-1]), known, n=1)
-        hint = f"did you mean `{nearest[0]}`?" if nearest else f"known keys here: {', '.join(sorted(known))}"
-        return f"`{key}` is not a known key", hint
+        return [unknown_key(key, str(location[-1]), _field_names(model, location[:-1]))]
     if kind == "missing":
-        return f"`{key}` is required", None
+        return [Problem(key, "is required")]
     if kind == "value_error":
-        text = str(detail["msg"]).removeprefix("Value error, ")
-        return (f"`{key}`: {text}" if key else text), None
+        raised = detail["ctx"]["error"]
+        if isinstance(raised, ImpossibleSettings):
+            return [Problem(".".join(filter(None, (key, p.location))), p.reason, p.hint) for p in raised.problems]
+        return [Problem(key, str(detail["msg"]).removeprefix("Value error, "))]
     shown = repr(detail["input"])
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
     expected = str(detail["msg"])[:1].lower() + str(detail["msg"])[1:]
-    return f"`{key}`: {expected}, found {shown}", None
+    return [Problem(key, f"{expected}, found {shown}")]
 
 
-def _dotted(location: tuple[str | int, ...]) -> str:
+def dotted(location: Sequence[str | int]) -> str:
+    """Return the name of a key as a file's reader would write it: `env[0].args`."""
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else str(part))

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from prime_cli.environments.worker_connection import EnvironmentFailed, EnvironmentWorkerDied, WorkerConnection
 
 __all__ = [
+    "ENVIRONMENTS_VARIABLE",
     "EnvironmentFailed",
     "EnvironmentInfo",
     "EnvironmentSpec",
@@ -26,16 +27,23 @@ __all__ = [
 
 _MAX_DEATHS_IN_A_ROW = 3
 
+ENVIRONMENTS_VARIABLE = "PRIME_RUN_ENVIRONMENT_VARIABLES"
+"""The environment variable in which a launcher tells who starts workers what to give them, as a JSON object."""
+
 Split = Literal["train", "eval"]
 
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """Which environment, with which arguments of its `load_environment`; `name` is how it is called in logs."""
+    """Which environment, with which arguments of its `load_environment`; `name` is how it is called in logs.
+
+    Its processes get `variables` beside the environment variables of this one.
+    """
 
     id: str
     args: dict[str, Any] = field(default_factory=dict)
     name: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -211,7 +219,9 @@ class _Worker:
 
     async def start(self) -> dict[str, Any]:
         """Open a process and load the environment in it; one that does not load is closed again."""
-        connection = await WorkerConnection.open(self._spec.id, self._python, self._log_path, self._search_path)
+        connection = await WorkerConnection.open(
+            self._spec.id, self._python, self._log_path, self._search_path, self._spec.variables
+        )
         self._connection = connection
         try:
             info: dict[str, Any] = await connection.send("load", env=self._spec.id, args=self._spec.args)

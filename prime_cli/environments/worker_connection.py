@@ -56,14 +56,16 @@ class WorkerConnection:
         self._reading = asyncio.ensure_future(self._read(process.stdout))
 
     @classmethod
-    async def open(cls, label: str, python: Path, log_path: Path, search_path: Sequence[Path]) -> WorkerConnection:
-        """Start a worker.
+    async def open(
+        cls, label: str, python: Path, log_path: Path, search_path: Sequence[Path], variables: Mapping[str, str]
+    ) -> WorkerConnection:
+        """Start a worker; it gets `variables` beside this process's own.
 
         Raises:
             EnvironmentFailed: the interpreter cannot be started.
         """
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        environment = os.environ | _VARIABLES
+        environment = {**os.environ, **variables, **_VARIABLES}
         with log_path.open("ab") as log:
             try:
                 process = await asyncio.create_subprocess_exec(

@@ -9,13 +9,39 @@ from pydantic import Field, model_validator
 from prime_cli.core.config_file import StrictModel
 from prime_cli.rl.step_config import TypedTable
 
+_OF_THE_TEMPLATE = {"enable_thinking": bool, "reasoning_effort": str}
+
 
 class SamplingConfig(StrictModel):
-    """How training rollouts sample. A distribution that top_p, top_k or min_p cut cannot be trained on exactly."""
+    """How training rollouts sample. A distribution that top_p, top_k or min_p cut cannot be trained on exactly.
+
+    `enable_thinking` (true, false) or `reasoning_effort` (a text) may be given too; the chat template gets it, as
+    `extra_body.chat_template_kwargs`.
+    """
 
     max_tokens: int = Field(default=512, ge=1)
     temperature: float = Field(default=1.0, gt=0)
     extra_body: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _thinking_is_told_to_the_template(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        asked = {key: values[key] for key in _OF_THE_TEMPLATE if values.get(key) is not None}
+        if len(asked) > 1:
+            raise ValueError(
+                "`enable_thinking` and `reasoning_effort` exclude each other; give the one that the model has"
+            )
+        for key, value in asked.items():
+            if not isinstance(value, _OF_THE_TEMPLATE[key]):
+                raise ValueError(f"`{key}` is a {_OF_THE_TEMPLATE[key].__name__}, found {value!r}")
+        rest = {key: value for key, value in values.items() if key not in _OF_THE_TEMPLATE}
+        body = rest.get("extra_body") or {}
+        if not asked or not isinstance(body, dict):
+            return rest
+        told = body.get("chat_template_kwargs") or {}
+        return rest | {"extra_body": body | {"chat_template_kwargs": told | asked}}
 
     @model_validator(mode="before")
     @classmethod
@@ -60,10 +86,14 @@ class AlgorithmConfig(TypedTable):
 
 
 class TeacherClientConfig(StrictModel):
-    """Where a teacher is served: `base_url` ends in /v1, `api_key_var` names the variable that holds its key."""
+    """Where a teacher is served: `base_url` ends in /v1, `api_key_var` names the variable that holds its key.
+
+    `headers_from_env` gives further headers: the name of each, and of the variable that holds its value.
+    """
 
     base_url: str | None = None
     api_key_var: str | None = None
+    headers_from_env: dict[str, str] = Field(default_factory=dict)
 
 
 class TeacherConfig(StrictModel):

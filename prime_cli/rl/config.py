@@ -7,9 +7,12 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from prime_cli.core.config_file import StrictModel
+from prime_cli.core.config_file import ImpossibleSettings, StrictModel
 from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig, TeacherConfig
+from prime_cli.rl.refusals import impossible_combinations
 from prime_cli.rl.step_config import LossConfig, StepConfig
+
+_RATE_OF_ADAPTERS = 1e-4
 
 
 class EnvironmentConfig(StrictModel):
@@ -63,7 +66,11 @@ class CheckpointsConfig(StrictModel):
 
 
 class RLConfig(StrictModel):
-    """One run. `batch_size` counts rollouts; a step uses `batch_size / rollouts_per_example` prompts."""
+    """One run. `batch_size` counts rollouts; a step uses `batch_size / rollouts_per_example` prompts.
+
+    `learning_rate` is 1e-4 by default where adapters are trained. `env_files` are files in the syntax of `.env` whose
+    variables the environments' processes get.
+    """
 
     model: Path
     env: list[EnvironmentConfig] = Field(min_length=1, max_length=1)
@@ -75,6 +82,7 @@ class RLConfig(StrictModel):
     max_inflight_rollouts: int | None = Field(default=None, ge=1)
     learning_rate: float = Field(default=1e-5, gt=0)
     seed: int = 0
+    env_files: list[Path] = Field(default_factory=list)
     sampling: SamplingConfig = SamplingConfig()
     teacher: TeacherConfig | None = None
     trainer: TrainerConfig = TrainerConfig()
@@ -84,61 +92,19 @@ class RLConfig(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _lora_alpha_of_the_flat_schema(cls, values: Any) -> Any:
-        """`lora_alpha` at the top, as hosted training takes it, asks for adapters with that alpha."""
-        if not isinstance(values, dict) or values.get("lora_alpha") is None:
+    def _adapters_learn_faster(cls, values: Any) -> Any:
+        """Adapters take a rate about ten times that of all weights, so their default is another one."""
+        if not isinstance(values, dict) or values.get("learning_rate") is not None:
             return values
-        alpha = values["lora_alpha"]
-        rest = {key: value for key, value in values.items() if key != "lora_alpha"}
-        trainer = rest.get("trainer") or {}
-        if not isinstance(trainer, dict):
-            return rest
-        lora = trainer.get("lora") or {}
-        if isinstance(lora, dict) and lora.get("alpha", alpha) != alpha:
-            raise ValueError(f"lora_alpha {alpha} and trainer.lora.alpha {lora['alpha']} differ; give one of them")
-        return rest | {"trainer": trainer | {"lora": lora | {"alpha": alpha}}}
+        trainer = values.get("trainer")
+        lora = trainer.get("lora") if isinstance(trainer, dict) else getattr(trainer, "lora", None)
+        return values if lora is None else values | {"learning_rate": _RATE_OF_ADAPTERS}
 
     @model_validator(mode="after")
-    def _algorithms_have_what_they_need(self) -> RLConfig:
-        for environment in self.env:
-            algorithm = self.algorithm_for(environment)
-            if algorithm.compares_within_a_group and self.rollouts_per_example == 1:
-                raise ValueError(
-                    f"`{algorithm.type}` compares a rollout with the others of its group, and in a group of 1 every "
-                    "advantage is zero; set rollouts_per_example to 8 or 16"
-                )
-            if algorithm.needs_a_teacher and self.teacher is None:
-                raise ValueError(f"`{algorithm.type}` learns from a teacher; add [teacher] with a `model`")
-        used = any(self.algorithm_for(environment).needs_a_teacher for environment in self.env)
-        if self.teacher is not None and not used:
-            raise ValueError(
-                "there is a [teacher], and no algorithm that learns from one: set orchestrator.algo.type to opd or sft"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _batch_is_whole_groups(self) -> RLConfig:
-        if self.batch_size % self.rollouts_per_example:
-            raise ValueError(
-                f"batch_size {self.batch_size} is not a multiple of rollouts_per_example {self.rollouts_per_example}"
-            )
-        if self.max_inflight_rollouts is not None and self.max_inflight_rollouts < self.rollouts_per_example:
-            raise ValueError("max_inflight_rollouts must be at least rollouts_per_example: a group starts as a whole")
-        scheduler, lora = self.trainer.scheduler, self.trainer.lora
-        if scheduler.decay_steps > self.max_steps:
-            raise ValueError(f"scheduler.decay_steps {scheduler.decay_steps} is more than max_steps {self.max_steps}")
-        if scheduler.min_lr > self.learning_rate:
-            raise ValueError(f"scheduler.min_lr {scheduler.min_lr} is above learning_rate {self.learning_rate}")
-        if lora is not None and lora.dropout:
-            raise ValueError(
-                "lora.dropout would train on other log-probabilities than those that were sampled from; it is for "
-                "fine-tuning, leave it 0 here"
-            )
-        if self.sampling.max_tokens >= self.trainer.seq_len:
-            raise ValueError(
-                f"sampling.max_tokens {self.sampling.max_tokens} leaves no room for a prompt "
-                f"in trainer.seq_len {self.trainer.seq_len}"
-            )
+    def _can_work(self) -> RLConfig:
+        problems = impossible_combinations(self)
+        if problems:
+            raise ImpossibleSettings(problems)
         return self
 
     def algorithm_for(self, environment: EnvironmentConfig) -> AlgorithmConfig:

@@ -12,10 +12,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from prime_cli.core.env_file import variables_of_files
 from prime_cli.core.errors import ProcessDied
 from prime_cli.core.files import write_json_atomically
 from prime_cli.core.processes import (
@@ -25,6 +26,7 @@ from prime_cli.core.processes import (
     tail,
     terminate_as_interrupt,
 )
+from prime_cli.environments.runtime import ENVIRONMENTS_VARIABLE
 from prime_cli.environments.target import find_target
 from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.config import RLConfig
@@ -67,12 +69,17 @@ class _Child:
     process: subprocess.Popen[bytes]
 
 
-def run_training(config: RLConfig, observe: Observer, note: Callable[[str], None]) -> RunSummary:
+def run_training(
+    config: RLConfig, observe: Observer, note: Callable[[str], None], variables: Mapping[str, str] | None = None
+) -> RunSummary:
     """Run the whole training and return how it went; `note` hears what is going on before the processes start.
+
+    The environments' processes get `variables` beside those of `env_files`; they are written nowhere.
 
     Raises:
         NotAModel: the configured model is not a model folder.
-        ConfigError: the configured engine is not installed, the teacher cannot be used, or ranks lack GPUs.
+        ConfigError: the configured engine is not installed, the teacher cannot be used, ranks lack GPUs, or an env file
+            is not as it should be.
         ProcessDied: a process ended before its work was done.
         KeyboardInterrupt: after everything was stopped.
     """
@@ -81,6 +88,7 @@ def run_training(config: RLConfig, observe: Observer, note: Callable[[str], None
         if config.teacher.client.base_url is None:
             check_model_folder(Path(config.teacher.model))
         check_teacher(config.teacher, config.model)
+    of_environments = variables_of_files(config.env_files) | dict(variables or {})
     engine = chosen_engine(config.inference)
     if config.trainer.ranks > 1:
         check_devices(config, count_gpus())
@@ -93,7 +101,7 @@ def run_training(config: RLConfig, observe: Observer, note: Callable[[str], None
     children: list[_Child] = []
     with terminate_as_interrupt():
         try:
-            _run_children(resolved, run, engine, children, observe)
+            _run_children(resolved, run, engine, children, observe, of_environments)
         except (GaveUp, KeyboardInterrupt):
             end_process_groups([child.process for child in children], grace_s=_GRACE_S)
             if not run.metrics.exists():
@@ -110,7 +118,14 @@ def run_training(config: RLConfig, observe: Observer, note: Callable[[str], None
     return summary
 
 
-def _run_children(config: RLConfig, run: RunDirectory, engine: str, children: list[_Child], observe: Observer) -> None:
+def _run_children(
+    config: RLConfig,
+    run: RunDirectory,
+    engine: str,
+    children: list[_Child],
+    observe: Observer,
+    of_environments: Mapping[str, str],
+) -> None:
     token = secrets.token_urlsafe(16)
     run.set_status("inference", "loading the model")
     command, find_url = _inference(config, run, engine, _POLICY, config.model)
@@ -121,14 +136,17 @@ def _run_children(config: RLConfig, run: RunDirectory, engine: str, children: li
     url = _wait_for_server(config, run, children, find_url, observe)
     run.set_status("inference", "serving")
     address = InferenceAddress(base_url=f"{url}/v1", model=_POLICY, admin_url=url, admin_token=token)
-    variables = {INFERENCE_VARIABLE: json.dumps(asdict(address))}
+    variables = {INFERENCE_VARIABLE: json.dumps(asdict(address)), ENVIRONMENTS_VARIABLE: json.dumps(of_environments)}
     if find_teacher is not None:
         at = _wait_for_server(config, run, children, find_teacher, observe)
         run.set_status("teacher", "serving")
         variables |= TeacherAddress(f"{at}/v1", _TEACHER).variables()
     elif config.teacher is not None and config.teacher.client.base_url is not None:
         client = config.teacher.client
-        variables |= TeacherAddress(str(client.base_url), config.teacher.model, client.api_key_var).variables()
+        at_others = TeacherAddress(
+            str(client.base_url), config.teacher.model, client.api_key_var, client.headers_from_env
+        )
+        variables |= at_others.variables()
     children.append(_start(run, "orchestrator", "prime_cli.rl.orchestrator.process", variables))
     unfinished = {"trainer", "orchestrator"}
     while unfinished:

@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from prime_cli.core.env_file import variables_of_files
 from prime_cli.core.errors import ConfigError
 from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.config import RLConfig
@@ -70,7 +71,7 @@ def plan_of(config: RLConfig, *, gpus: int) -> Plan:
 
     Raises:
         NotAModel: the configured model, or its teacher, is not a model folder.
-        ConfigError: the teacher cannot be used, or there are fewer GPUs than ranks.
+        ConfigError: the teacher or an env file cannot be used, or there are fewer GPUs than ranks.
     """
     about = check_model_folder(config.model)
     check_devices(config, gpus)
@@ -78,6 +79,7 @@ def plan_of(config: RLConfig, *, gpus: int) -> Plan:
         if config.teacher.client.base_url is None:
             check_model_folder(Path(config.teacher.model))
         check_teacher(config.teacher, config.model)
+    variables_of_files(config.env_files)
     shapes = dict(_shapes(config.model))
     parameters = sum(prod(shape) for shape in shapes.values())
     trained = parameters if config.trainer.lora is None else _adapter_parameters(shapes, config.trainer.lora)

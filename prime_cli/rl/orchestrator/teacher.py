@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,20 @@ _TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class TeacherAddress:
-    """Where a teacher is served (`base_url` ends in /v1), under which name, and the variable that holds its key."""
+    """Where a teacher is served (`base_url` ends in /v1), under which name, and the variable that holds its key.
+
+    `headers_from_env` names further headers, each with the variable that holds its value.
+    """
 
     base_url: str
     model: str
     api_key_var: str | None = None
+    headers_from_env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The further headers with their values."""
+        return {name: os.environ.get(variable, "") for name, variable in self.headers_from_env.items()}
 
     def variables(self) -> dict[str, str]:
         """Return what the orchestrator reads with `teacher_address`, as environment variables."""
@@ -47,11 +56,11 @@ def check_teacher(teacher: TeacherConfig, policy: Path) -> None:
     Raises:
         ConfigError: its folder uses another tokenizer than the policy's, or the key of its server is not set.
     """
-    variable = teacher.client.api_key_var
-    if variable is not None and not os.environ.get(variable):
-        raise ConfigError(
-            f"teacher.client.api_key_var names {variable}, which is not set", hint=f"export {variable}=..."
-        )
+    client = teacher.client
+    named = {f"headers_from_env.{header}": variable for header, variable in client.headers_from_env.items()}
+    for key, variable in {"api_key_var": client.api_key_var, **named}.items():
+        if variable is not None and not os.environ.get(variable):
+            raise ConfigError(f"teacher.client.{key} names {variable}, which is not set", hint=f"export {variable}=...")
     if teacher.client.base_url is None and _vocabulary(Path(teacher.model)) != _vocabulary(policy):
         raise ConfigError(
             f"the teacher {teacher.model} uses another tokenizer than {policy}",
@@ -70,7 +79,7 @@ class Teacher:
     def __init__(self, address: TeacherAddress) -> None:
         self._model = address.model
         key = os.environ.get(address.api_key_var or "", "")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = address.headers | ({"Authorization": f"Bearer {key}"} if key else {})
         self._client = httpx.AsyncClient(base_url=address.base_url, headers=headers, timeout=_TIMEOUT_S)
         self._free = asyncio.Semaphore(_CONCURRENT)
 

@@ -65,25 +65,17 @@ def test_more_ranks_than_gpus_are_refused(tiny_model: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"trainer": {"lora": {"dropout": 0.1}}}, "lora.dropout would train on other"),
+        ({"trainer": {"lora": {"dropout": 0.1}}}, "`trainer.lora.dropout`: would train on other"),
         ({"max_steps": 5, "trainer": {"scheduler": {"decay_steps": 6}}}, "more than max_steps"),
         ({"trainer": {"scheduler": {"min_lr": 1.0}}}, "above learning_rate"),
         ({"trainer": {"scheduler": {"type": "cosine", "decay_steps": 3}}}, "`decay_steps` belongs to type `linear`"),
         ({"trainer": {"optim": {"momentum": 0.5}}}, "`momentum` belongs to type `sgd` and `muon`"),
-        ({"lora_alpha": 16, "trainer": {"lora": {"alpha": 8}}}, "lora_alpha 16 and trainer.lora.alpha 8 differ"),
     ],
 )
 def test_combinations_that_cannot_work_are_refused_with_the_reason(values: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError) as refused:
         a_config(Path("m"), **values)
     assert says in str(refused.value)
-
-
-def test_lora_alpha_of_the_flat_schema_asks_for_adapters() -> None:
-    config = a_config(Path("m"), lora_alpha=16)
-    assert config.trainer.lora is not None
-    assert config.trainer.lora.alpha == 16
-    assert RLConfig.model_validate_json(config.model_dump_json()) == config
 
 
 def test_a_dry_run_prints_the_resolved_configuration_and_the_plan_and_writes_nothing(
