@@ -11,6 +11,7 @@ from prime_cli.core.config_file import ImpossibleSettings, StrictModel
 from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig, TeacherConfig
 from prime_cli.rl.refusals import impossible_combinations
 from prime_cli.rl.step_config import LossConfig, StepConfig
+from prime_cli.rl.watch_config import WatchdogConfig
 
 _RATE_OF_ADAPTERS = 1e-4
 
@@ -89,6 +90,7 @@ class RLConfig(StrictModel):
     orchestrator: OrchestratorConfig = OrchestratorConfig()
     inference: InferenceConfig = InferenceConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
+    watchdog: WatchdogConfig = WatchdogConfig()
 
     @model_validator(mode="before")
     @classmethod

@@ -1,7 +1,8 @@
 """Starts the processes of a run, watches them, and ends them all when one of them dies.
 
-The launcher never hangs: it polls its children, and a child that ends early ends the run with its name, how it ended
-and its last lines of log. All children lead their own process groups and die with the launcher.
+The launcher never hangs: it polls its children, and a child that ends early, is stopped or shows no sign of life ends
+the run with its name, what happened to it and its last lines of log. All children lead their own process groups and die
+with the launcher; Ctrl-Z pauses them with it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from prime_cli.core.files import write_json_atomically
 from prime_cli.core.processes import (
     child_environment,
     describe_exit,
-    end_process_groups,
     tail,
     terminate_as_interrupt,
 )
@@ -30,6 +30,8 @@ from prime_cli.environments.runtime import ENVIRONMENTS_VARIABLE
 from prime_cli.environments.target import find_target
 from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.config import RLConfig
+from prime_cli.rl.family import Family, Member, Silent
+from prime_cli.rl.heartbeat import LAUNCHER, Heartbeat, watched_as
 from prime_cli.rl.inference.serving import server_command, start_server, url_in
 from prime_cli.rl.inference.vllm import answers, chosen_engine, free_port, vllm_command
 from prime_cli.rl.orchestrator.policy import INFERENCE_VARIABLE, InferenceAddress
@@ -63,12 +65,6 @@ class GaveUp(ProcessDied):
     """A process of the run stopped with a reason of its own."""
 
 
-@dataclass
-class _Child:
-    name: str
-    process: subprocess.Popen[bytes]
-
-
 def run_training(
     config: RLConfig, observe: Observer, note: Callable[[str], None], variables: Mapping[str, str] | None = None
 ) -> RunSummary:
@@ -98,12 +94,16 @@ def run_training(
     run = create_run_directory(config.output_dir, name, resolved.model_dump(mode="json"))
     note(f"run: {run.path}" + (f" ({name} is taken)" if run.path.name != name else ""))
     started = time.monotonic()
-    children: list[_Child] = []
-    with terminate_as_interrupt():
+    startup_timeout_s = config.inference.startup_timeout_s
+    family = Family(run, timeout_s=config.watchdog.timeout_s, startup_timeout_s=startup_timeout_s)
+    run.forget_life()
+    heartbeat = Heartbeat(run, LAUNCHER)
+    with terminate_as_interrupt(), family.paused_with_the_launcher():
         try:
-            _run_children(resolved, run, engine, children, observe, of_environments)
+            _run_children(resolved, run, engine, family, observe, of_environments)
         except (GaveUp, KeyboardInterrupt):
-            end_process_groups([child.process for child in children], grace_s=_GRACE_S)
+            family.end(_GRACE_S)
+            heartbeat.stop()
             if not run.metrics.exists():
                 # No step was taken and the reason is told: nobody looks for this folder, and its name is wanted again.
                 shutil.rmtree(run.path)
@@ -111,7 +111,8 @@ def run_training(
                 note(f"stopped; what there is lies in {run.path}")
             raise
         finally:
-            end_process_groups([child.process for child in children], grace_s=_GRACE_S)
+            family.end(_GRACE_S)
+            heartbeat.stop()
     run.drop_traffic()
     summary = _summary(run, time.monotonic() - started)
     write_json_atomically(run.summary, {**asdict(summary), "path": str(summary.path), "weights": str(summary.weights)})
@@ -122,23 +123,23 @@ def _run_children(
     config: RLConfig,
     run: RunDirectory,
     engine: str,
-    children: list[_Child],
+    family: Family,
     observe: Observer,
     of_environments: Mapping[str, str],
 ) -> None:
     token = secrets.token_urlsafe(16)
     run.set_status("inference", "loading the model")
     command, find_url = _inference(config, run, engine, _POLICY, config.model)
-    children.append(_Child("inference", start_server(command, log_path=run.log("inference"), admin_token=token)))
-    find_teacher = _start_teacher(config, run, engine, children)
+    family.add(_serve(config, run, engine, "inference", command, token))
+    find_teacher = _start_teacher(config, run, engine, family)
     trainer = "prime_cli.rl.trainer.process" if config.trainer.ranks == 1 else "prime_cli.rl.trainer.launch"
-    children.append(_start(run, "trainer", trainer, {}))
-    url = _wait_for_server(config, run, children, find_url, observe)
+    family.add(_start(config, run, "trainer", trainer, {}))
+    url = _wait_for_server(config, run, family, find_url, observe)
     run.set_status("inference", "serving")
     address = InferenceAddress(base_url=f"{url}/v1", model=_POLICY, admin_url=url, admin_token=token)
     variables = {INFERENCE_VARIABLE: json.dumps(asdict(address)), ENVIRONMENTS_VARIABLE: json.dumps(of_environments)}
     if find_teacher is not None:
-        at = _wait_for_server(config, run, children, find_teacher, observe)
+        at = _wait_for_server(config, run, family, find_teacher, observe)
         run.set_status("teacher", "serving")
         variables |= TeacherAddress(f"{at}/v1", _TEACHER).variables()
     elif config.teacher is not None and config.teacher.client.base_url is not None:
@@ -147,30 +148,29 @@ def _run_children(
             str(client.base_url), config.teacher.model, client.api_key_var, client.headers_from_env
         )
         variables |= at_others.variables()
-    children.append(_start(run, "orchestrator", "prime_cli.rl.orchestrator.process", variables))
+    family.add(_start(config, run, "orchestrator", "prime_cli.rl.orchestrator.process", variables))
     unfinished = {"trainer", "orchestrator"}
     while unfinished:
-        for child in children:
+        for child in family.members:
             code = child.process.poll()
             if code == 0 and child.name in unfinished:
                 unfinished.discard(child.name)
             elif code is not None and (code != 0 or child.name in _SERVERS):
                 raise _died(run, child, code)
+        _check_life(run, family)
         observe(run)
         time.sleep(_POLL_S)
     observe(run)
 
 
-def _start_teacher(
-    config: RLConfig, run: RunDirectory, engine: str, children: list[_Child]
-) -> Callable[[], str | None] | None:
+def _start_teacher(config: RLConfig, run: RunDirectory, engine: str, family: Family) -> Callable[[], str | None] | None:
     """Serve the teacher's folder; returns what gives its URL once it answers, or None when others serve it."""
     if config.teacher is None or config.teacher.client.base_url is not None:
         return None
     run.set_status("teacher", "loading the model")
     command, find_url = _inference(config, run, engine, _TEACHER, Path(config.teacher.model).resolve())
     token = secrets.token_urlsafe(16)  # nobody else learns it: a teacher stays as it is
-    children.append(_Child("teacher", start_server(command, log_path=run.log("teacher"), admin_token=token)))
+    family.add(_serve(config, run, engine, "teacher", command, token))
     return find_url
 
 
@@ -192,7 +192,7 @@ def _inference(
 
 
 def _wait_for_server(
-    config: RLConfig, run: RunDirectory, children: list[_Child], find_url: Callable[[], str | None], observe: Observer
+    config: RLConfig, run: RunDirectory, family: Family, find_url: Callable[[], str | None], observe: Observer
 ) -> str:
     limit_s = config.inference.startup_timeout_s
     deadline = time.monotonic() + limit_s
@@ -200,10 +200,11 @@ def _wait_for_server(
         url = find_url()
         if url is not None:
             return url
-        for child in children:
+        for child in family.members:
             code = child.process.poll()
             if code is not None:
                 raise _died(run, child, code)
+        _check_life(run, family)
         observe(run)
         time.sleep(_POLL_S)
     raise ProcessDied(
@@ -211,8 +212,15 @@ def _wait_for_server(
     )
 
 
-def _start(run: RunDirectory, name: str, module: str, variables: dict[str, str]) -> _Child:
-    environment = child_environment(PYTHONUNBUFFERED="1", OMP_NUM_THREADS="1", **variables)
+def _serve(config: RLConfig, run: RunDirectory, engine: str, name: str, command: list[str], token: str) -> Member:
+    watched = watched_as(run, name, config.watchdog.timeout_s)
+    process = start_server(command, log_path=run.log(name), admin_token=token, variables=watched)
+    return Member(name, process, beats=engine == "embedded")
+
+
+def _start(config: RLConfig, run: RunDirectory, name: str, module: str, variables: dict[str, str]) -> Member:
+    watched = watched_as(run, name, config.watchdog.timeout_s)
+    environment = child_environment(PYTHONUNBUFFERED="1", OMP_NUM_THREADS="1", **watched, **variables)
     with run.log(name).open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", module, str(run.path)],
@@ -222,20 +230,37 @@ def _start(run: RunDirectory, name: str, module: str, variables: dict[str, str])
             env=environment,
             start_new_session=True,
         )
-    return _Child(name, process)
+    return Member(name, process)
 
 
-def _died(run: RunDirectory, child: _Child, code: int) -> ProcessDied:
+def _died(run: RunDirectory, child: Member, code: int) -> ProcessDied:
     own = run.read_failure(child.name)
     if own is not None:
         message, hint = own
         return GaveUp(f"the {child.name} gave up: {message}", hint)
-    lines = tail(run.log(child.name))
-    shown = "\n".join(f"  {line}" for line in lines) or "  (it wrote nothing)"
-    return ProcessDied(
-        f"the {child.name} process died ({describe_exit(code)}); its last lines of log:\n{shown}",
-        hint=f"the whole log is {run.log(child.name)}",
-    )
+    what = f"the {child.name} process died ({describe_exit(code)})"
+    return ProcessDied(f"{what}; its last lines of log:\n{_last_lines(run, child)}", hint=_log_hint(run, child))
+
+
+def _check_life(run: RunDirectory, family: Family) -> None:
+    silent = family.silent()
+    if silent is not None:
+        raise _fell_silent(run, silent)
+
+
+def _fell_silent(run: RunDirectory, silent: Silent) -> ProcessDied:
+    status = run.read_status(silent.member.name)
+    doing = f"; what it did then: {status[0]}" if status is not None else ""
+    lines = _last_lines(run, silent.member)
+    return ProcessDied(f"{silent.words}{doing}; its last lines of log:\n{lines}", hint=_log_hint(run, silent.member))
+
+
+def _last_lines(run: RunDirectory, child: Member) -> str:
+    return "\n".join(f"  {line}" for line in tail(run.log(child.name))) or "  (it wrote nothing)"
+
+
+def _log_hint(run: RunDirectory, child: Member) -> str:
+    return f"the whole log is {run.log(child.name)}"
 
 
 def _summary(run: RunDirectory, seconds: float) -> RunSummary:

@@ -8,6 +8,7 @@ broadcasts/step_V/     weights of policy version V on their way to the inference
 weights/step_N/        weights in Hugging Face layout
 adapters/step_N/       the adapter alone, in PEFT layout, where one is trained
 status/NAME.json       what each process is doing, or waiting for
+status/NAME.beat       touched every second by a process that lives
 logs/NAME.log          output of each process
 summary.json           written last: how the run ended
 """
@@ -114,6 +115,29 @@ class RunDirectory:
         aside = path.with_suffix(f".{os.getpid()}")
         aside.write_text(json.dumps({"doing": doing, "since": time.time()}))
         os.replace(aside, path)
+
+    def beat(self, name: str) -> Path:
+        """The file that the process `name` touches as long as it lives; of several, `NAME_rank_1` and so on."""
+        return self.path / "status" / f"{name}.beat"
+
+    def last_beat(self, name: str) -> int | None:
+        """Return when `name` last touched its file, in nanoseconds of the file system's clock, or None."""
+        try:
+            return self.beat(name).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
+    def beats_of(self, name: str) -> dict[str, int]:
+        """Return the last beat of the process `name` and of each of its ranks, those that have beaten."""
+        paths = [self.beat(name), *(self.path / "status").glob(f"{name}_rank_*.beat")]
+        beats = {path.stem: self.last_beat(path.stem) for path in paths}
+        return {stem: beat for stem, beat in beats.items() if beat is not None}
+
+    def forget_life(self) -> None:
+        """Remove the beats and failures of processes that ended before; called before new ones start."""
+        for pattern in ("*.beat", "*_failure.json"):
+            for path in (self.path / "status").glob(pattern):
+                path.unlink()
 
     def record_failure(self, name: str, error: PrimeError) -> None:
         """Record why the process `name` gives up, in words for the user."""

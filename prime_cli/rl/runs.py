@@ -176,7 +176,7 @@ def _state_of(run: RunDirectory) -> str:
 
 def _signs_of_life(run: RunDirectory) -> Iterator[float]:
     """Yield when something of a run was last written."""
-    paths: Sequence[Path] = [run.metrics, *(run.path / "status").glob("*.json"), *(run.path / "logs").glob("*.log")]
+    paths: Sequence[Path] = [run.metrics, *(run.path / "status").glob("*"), *(run.path / "logs").glob("*.log")]
     for path in paths:
         if path.exists():
             yield path.stat().st_mtime

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -74,22 +74,54 @@ class RunningTraining:
         stdout, stderr = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, stdout, stderr
 
+    def victims(self, name: str) -> list[psutil.Process]:
+        """The processes of that name: `launcher`, a module of `MODULES`, or `worker`."""
+        if name == "launcher":
+            return [psutil.Process(self.process.pid)]
+        found = []
+        for process in self.family():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                words = process.cmdline()
+                is_worker = len(words) > 1 and words[1].endswith("environments/worker.py")
+                if MODULES.get(name) in words or (name == "worker" and is_worker):
+                    found.append(process)
+        return found
+
 
 @pytest.fixture
 def training(workspace: Path, tiny_model: Path) -> Iterator[RunningTraining]:
     training = RunningTraining(workspace, tiny_model)
-    try:
+    with ended_at_last(training):
         yield training
-    finally:
-        if training.process.poll() is None:
-            training.process.kill()
-            training.process.wait()
 
 
 def assert_gone(family: list[psutil.Process], within_s: float = 10) -> None:
     _, alive = psutil.wait_procs(family, timeout=within_s)
     left = [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
     assert not left, f"left behind: {[process.cmdline() for process in left]}"
+
+
+@contextlib.contextmanager
+def ended_at_last(training: RunningTraining) -> Iterator[None]:
+    """Leave nothing of a training behind, however the test went."""
+    try:
+        yield
+    finally:
+        if training.process.poll() is None:
+            training.process.kill()
+            training.process.wait()
+
+
+def steps_of(training: RunningTraining) -> int:
+    records, _ = read_metrics(training.directory / "metrics.jsonl")
+    return sum(record["source"] == "trainer" for record in records)
+
+
+def wait_until(happened: Callable[[], bool], within_s: float = 20) -> None:
+    deadline = time.monotonic() + within_s
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("victim", ["trainer", "orchestrator", "inference"])
@@ -126,6 +158,39 @@ def test_killing_the_launcher_leaves_nothing_behind(training: RunningTraining) -
     family = training.family()
     os.kill(training.process.pid, signal.SIGKILL)
     assert_gone(family)
+
+
+def test_ctrl_z_pauses_the_whole_run_and_a_process_that_is_stopped_alone_ends_it(
+    workspace: Path, tiny_model: Path
+) -> None:
+    training = RunningTraining(workspace, tiny_model, "[watchdog]\ntimeout_s = 3\n")
+    with ended_at_last(training):
+        training.wait_for_steps(1)
+        family = training.family()
+        training.process.send_signal(signal.SIGTSTP)
+        wait_until(lambda: all(process.status() == psutil.STATUS_STOPPED for process in family))
+        time.sleep(4)  # longer than any of them may be silent
+        training.process.send_signal(signal.SIGCONT)
+        training.wait_for_steps(steps_of(training) + 2)
+        os.kill(training.pid_of("inference"), signal.SIGSTOP)
+        code, _, stderr = training.end(timeout_s=30)
+        assert code == 1
+        assert "the inference process is stopped (by SIGSTOP, or a debugger): no sign of life for 3 s" in stderr
+        assert "what it did then: serving" in stderr
+        assert_gone(family)
+
+
+def test_no_process_goes_on_beside_a_launcher_that_is_stopped(workspace: Path, tiny_model: Path) -> None:
+    training = RunningTraining(workspace, tiny_model, "[watchdog]\ntimeout_s = 3\n")
+    with ended_at_last(training):
+        training.wait_for_steps(1)
+        family = training.family()
+        training.process.send_signal(signal.SIGSTOP)
+        assert_gone(family)
+        training.process.send_signal(signal.SIGCONT)
+        code, _, stderr = training.end()
+        assert code == 1
+        assert "gave up: the launcher has been silent for 3 s" in stderr
 
 
 def test_a_killed_environment_worker_is_replaced_and_the_run_goes_on(training: RunningTraining) -> None:

@@ -32,6 +32,7 @@ from prime_cli.core.errors import PrimeError
 from prime_cli.core.files import write_json_atomically
 from prime_cli.core.processes import die_with_parent
 from prime_cli.models.folder import load_causal_model, load_tokenizer
+from prime_cli.rl.heartbeat import Heartbeat, start_heartbeat
 from prime_cli.rl.inference.chat import ChatTokenizer
 from prime_cli.rl.inference.engine import Completion, SlotEngine
 from prime_cli.rl.inference.protocol import (
@@ -229,9 +230,20 @@ def _one_line(error: Exception) -> str:
 
 
 def serve(
-    folder: Path, *, host: str, port: int, model_name: str, num_slots: int, seed: int, ready_file: Path | None
+    folder: Path,
+    *,
+    host: str,
+    port: int,
+    model_name: str,
+    num_slots: int,
+    seed: int,
+    ready_file: Path | None,
+    heartbeat: Heartbeat | None = None,
 ) -> None:
     """Serve the model in `folder` until SIGTERM or SIGINT.
+
+    Args:
+        heartbeat: beats from now on as long as the event loop takes turns.
 
     Raises:
         NotAModel: the folder is not a model.
@@ -262,7 +274,7 @@ def serve(
     )
     url = f"http://{host}:{listener.getsockname()[1]}"
     config = uvicorn.Config(server.app(), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
-    asyncio.run(_run_until_stopped(uvicorn.Server(config), listener, engine, url, ready_file))
+    asyncio.run(_run_until_stopped(uvicorn.Server(config), listener, engine, url, ready_file, heartbeat))
 
 
 def _cache_budget_bytes(device: str) -> int:
@@ -273,8 +285,15 @@ def _cache_budget_bytes(device: str) -> int:
 
 
 async def _run_until_stopped(
-    server: uvicorn.Server, listener: socket.socket, engine: SlotEngine, url: str, ready_file: Path | None
+    server: uvicorn.Server,
+    listener: socket.socket,
+    engine: SlotEngine,
+    url: str,
+    ready_file: Path | None,
+    heartbeat: Heartbeat | None,
 ) -> None:
+    if heartbeat is not None:
+        heartbeat.follow(asyncio.get_running_loop())
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
@@ -317,8 +336,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--ready-file", type=Path)
     options = parser.parse_args(arguments)
     die_with_parent()
+    heartbeat = start_heartbeat()
     try:
-        serve(**vars(options))
+        serve(**vars(options), heartbeat=heartbeat)
     except PrimeError as error:
         sys.exit(f"error: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""))
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,11 +42,19 @@ def server_command(
 
 
 def start_server(
-    command: Sequence[str], *, log_path: Path, admin_token: str, start_new_session: bool = True
+    command: Sequence[str],
+    *,
+    log_path: Path,
+    admin_token: str,
+    start_new_session: bool = True,
+    variables: Mapping[str, str] = {},
 ) -> subprocess.Popen[bytes]:
-    """Start an inference server as the leader of its own process group, its output appended to `log_path`."""
+    """Start an inference server as the leader of its own process group, its output appended to `log_path`.
+
+    `variables` are added to its environment.
+    """
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    environment = child_environment(PRIME_INFERENCE_ADMIN_TOKEN=admin_token, PYTHONUNBUFFERED="1")
+    environment = child_environment(PRIME_INFERENCE_ADMIN_TOKEN=admin_token, PYTHONUNBUFFERED="1", **variables)
     with log_path.open("ab") as log:
         return subprocess.Popen(
             command,

@@ -26,6 +26,7 @@ from prime_cli.environments.target import locate_target
 from prime_cli.models.folder import load_tokenizer
 from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig
 from prime_cli.rl.config import RLConfig
+from prime_cli.rl.heartbeat import Heartbeat, start_heartbeat
 from prime_cli.rl.orchestrator.algorithms import Algorithm, Encode, algorithm_of
 from prime_cli.rl.orchestrator.examples import shuffled_forever
 from prime_cli.rl.orchestrator.groups import failed_rollouts
@@ -153,11 +154,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("run_directory", type=Path)
     options = parser.parse_args(arguments)
     die_with_parent()
+    heartbeat = start_heartbeat()
     run = RunDirectory(options.run_directory)
     address = InferenceAddress(**json.loads(os.environ[INFERENCE_VARIABLE]))
     config = RLConfig.model_validate_json(run.config.read_text())
     try:
-        asyncio.run(_until_terminated(orchestrate(run, config, address)))
+        asyncio.run(_until_terminated(orchestrate(run, config, address), heartbeat))
     except PrimeError as error:
         run.record_failure("orchestrator", error)
         sys.exit(f"error: {error.message}")
@@ -165,9 +167,11 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
 
 
-async def _until_terminated(work: Any) -> None:
+async def _until_terminated(work: Any, heartbeat: Heartbeat | None) -> None:
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
+    if heartbeat is not None:
+        heartbeat.follow(loop)
     with contextlib.suppress(NotImplementedError):
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
     await task

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from prime_cli.core.processes import child_environment, die_with_parent
 from prime_cli.rl.config import RLConfig
+from prime_cli.rl.heartbeat import start_heartbeat
 from prime_cli.rl.run_directory import RunDirectory
 
 _RANK_MODULE = "prime_cli.rl.trainer.process"
@@ -24,6 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("run_directory", type=Path)
     options = parser.parse_args(arguments)
     die_with_parent()
+    start_heartbeat(keep_for_children=True)
     os.environ.update(child_environment())  # the ranks die with this process as it dies with the launcher
     ranks = RLConfig.model_validate_json(RunDirectory(options.run_directory).config.read_text()).trainer.ranks
     from torch.distributed import run

@@ -17,9 +17,10 @@ from prime_cli.core.files import directory_written_aside
 from prime_cli.core.processes import die_with_parent
 from prime_cli.models.folder import load_causal_model, load_tokenizer
 from prime_cli.rl.config import RLConfig
+from prime_cli.rl.heartbeat import start_heartbeat
 from prime_cli.rl.run_directory import RunDirectory
 from prime_cli.rl.trainer.learner import Learner, StepReport
-from prime_cli.rl.trainer.ranks import Ranks, device_of_this_rank, joined, leave_cleanly
+from prime_cli.rl.trainer.ranks import Ranks, device_of_this_rank, joined, leave_cleanly, suffix_of_this_rank
 from prime_cli.rl.transport import Batch, read_batch
 
 _POLL_S = 0.005
@@ -127,6 +128,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("run_directory", type=Path)
     options = parser.parse_args(arguments)
     die_with_parent()
+    start_heartbeat(suffix_of_this_rank())
     run = RunDirectory(options.run_directory)
     try:
         with joined() as ranks:

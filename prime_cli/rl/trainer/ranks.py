@@ -53,6 +53,11 @@ def device_of_this_rank() -> str:
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
 
 
+def suffix_of_this_rank() -> str:
+    """Return what tells this process from the other ranks in the names of files; nothing where it is alone."""
+    return f"_rank_{os.environ['RANK']}" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
+
+
 @contextlib.contextmanager
 def joined() -> Iterator[Ranks]:
     """Join the other ranks that torchrun started, over NCCL on GPUs and gloo else; alone, do nothing."""

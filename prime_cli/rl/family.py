@@ -1,0 +1,188 @@
+"""The processes of a run and everything that they have started: watched, paused and ended together.
+
+A process is silent when its beat stands still, or when it is stopped by a signal; of a server that is not ours, and so
+has no beat, only the latter can be seen. What the orchestrator starts is left out of the watch: it looks after its
+environment workers itself, replaces those that are stuck, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import psutil
+
+from prime_cli.core.processes import end_process_groups
+from prime_cli.rl.run_directory import RunDirectory
+from prime_cli.rl.watchdog import Silence
+
+_LOOK_EVERY_S = 1.0
+_KILLED_WITHIN_S = 5.0
+_LOOKS_AFTER_ITS_OWN = "orchestrator"
+
+
+@dataclass
+class Member:
+    """A child of the launcher. `beats` is False for programs that are not ours."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    beats: bool = True
+    descendants: set[psutil.Process] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Silent:
+    """A process that has shown no sign of life for too long: the member's name, and in words which process it is."""
+
+    member: Member
+    who: str
+    silent_s: float
+    stopped: bool
+
+    @property
+    def words(self) -> str:
+        """What is wrong with it."""
+        how = "is stopped (by SIGSTOP, or a debugger)" if self.stopped else "is stuck"
+        return f"{self.who} {how}: no sign of life for {self.silent_s:.0f} s"
+
+
+class Family:
+    """The members of one run, in the order in which they were started.
+
+    Args:
+        timeout_s: silence after which a process counts as stuck; 0 turns the watch off.
+        startup_timeout_s: the same for a process that has not beaten yet.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        *,
+        timeout_s: float,
+        startup_timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.members: list[Member] = []
+        self._run = run
+        self._timeout_s = timeout_s
+        self._startup_timeout_s = max(startup_timeout_s, timeout_s)
+        self._clock = clock
+        self._looked = clock()
+        self._silences: dict[object, Silence] = {}
+
+    def add(self, member: Member) -> None:
+        """Watch one more."""
+        self.members.append(member)
+
+    def silent(self) -> Silent | None:
+        """Return a process that has been silent for too long; looks once a second, however often it is asked."""
+        if self._clock() - self._looked < _LOOK_EVERY_S:
+            return None
+        self._looked = self._clock()
+        self._find_descendants()
+        if not self._timeout_s:
+            return None
+        found = [silent for member in self.members if member.process.poll() is None for silent in self._look(member)]
+        return max(found, key=lambda silent: silent.stopped, default=None)  # what is stopped explains what is stuck
+
+    def end(self, grace_s: float) -> None:
+        """End all members and what they have started, by force after `grace_s`, and those that are stopped, too."""
+        self._find_descendants()
+        end_process_groups([member.process for member in self.members], grace_s=grace_s)
+        left = [process for member in self.members for process in member.descendants]
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=_KILLED_WITHIN_S)
+
+    @contextlib.contextmanager
+    def paused_with_the_launcher(self) -> Iterator[None]:
+        """Let Ctrl-Z (SIGTSTP) pause the whole run, and its end (`fg`) let all of it go on."""
+
+        def pause(number: int, frame: FrameType | None) -> None:
+            self._find_descendants()
+            self._signal_all(signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            self._signal_all(signal.SIGCONT)
+
+        previous: Any = signal.signal(signal.SIGTSTP, pause)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTSTP, previous)
+
+    def _look(self, member: Member) -> Iterator[Silent]:
+        who = f"the {member.name} process"
+        processes = [_process(member.process.pid)]
+        if member.name != _LOOKS_AFTER_ITS_OWN:
+            processes += member.descendants
+        stopped = {process: _is_stopped(process) for process in processes if process is not None}
+        if member.beats:
+            beats: dict[str, int | None] = {member.name: None, **self._run.beats_of(member.name)}
+            for name, beat in beats.items():
+                silent_s = self._silence(name).after(beat)
+                if silent_s >= (self._startup_timeout_s if beat is None else self._timeout_s):
+                    rank = name.removeprefix(f"{member.name}_").replace("_", " ")
+                    which = who if name == member.name else f"{rank} of the {member.name}"
+                    yield Silent(member, which, silent_s, any(stopped.values()))
+        for process, is_stopped in stopped.items():
+            silent_s = self._silence(process).after("stopped" if is_stopped else object())
+            if silent_s >= self._timeout_s:
+                which = who if process.pid == member.process.pid else f"a process of the {member.name}"
+                yield Silent(member, which, silent_s, stopped=True)
+
+    def _silence(self, key: object) -> Silence:
+        return self._silences.setdefault(key, Silence(self._clock))
+
+    def _find_descendants(self) -> None:
+        """Remember who was started by whom; an orphan, too, stays a member's descendant."""
+        for member in self.members:
+            member.descendants = {process for process in member.descendants if process.is_running()}
+        with contextlib.suppress(psutil.NoSuchProcess):
+            by_pid = {process.pid: process for process in psutil.Process().children(recursive=True)}
+            roots = {member.process.pid: member for member in self.members}
+            for process in by_pid.values():
+                root = _root_of(process, by_pid, roots)
+                if root is not None and process.pid != root.process.pid:
+                    root.descendants.add(process)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for member in self.members:
+            for process in [_process(member.process.pid), *member.descendants]:
+                if process is not None and member.process.poll() is None:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.send_signal(number)
+
+
+def _process(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_STOPPED)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _root_of(process: psutil.Process, by_pid: dict[int, psutil.Process], roots: dict[int, Member]) -> Member | None:
+    """Return the member that `process` is, or below which it is."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while process.pid not in roots:
+            parent = by_pid.get(process.ppid())
+            if parent is None:
+                return None
+            process = parent
+        return roots[process.pid]
+    return None
