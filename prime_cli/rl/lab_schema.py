@@ -69,8 +69,8 @@ def environments(value: Any, name: str, into: Conversion) -> None:
     into.set(name, tables, name)
 
 
-def _taskset(value: Any, name: str, into: Conversion) -> None:
-    """An environment written as a task set: its `id`, and beside it what its loader takes."""
+def task_set(value: Any, name: str, into: Conversion) -> None:
+    """Convert an environment that is written as a task set: its `id`, and beside it what its loader takes."""
     if not isinstance(value, Mapping) or "id" not in value:
         into.refuse(name, "is a table with an `id`")
         return
@@ -81,7 +81,7 @@ def _taskset(value: Any, name: str, into: Conversion) -> None:
 
 
 _ENVIRONMENT: Rules = {
-    "taskset": _taskset,
+    "taskset": task_set,
     "harness": Ignored("an environment brings its own way of running the model"),
     "pool": Ignored("workers of an environment are counted by `orchestrator.env_workers`"),
     "multiplex": Ignored("a worker runs as many rollouts at once as it is sent"),
@@ -99,9 +99,7 @@ _RULES: Rules = {
     "source_ref": Ignored(_HOSTED),
     "checkpoints.keep_cloud": Ignored("checkpoints are kept on this machine; `checkpoints.keep_last` bounds them"),
     "trajectory_strategy": Ignored("it is deprecated; a turn that extends the tokens before it continues their sample"),
-    "buffer": Ignored(
-        "it is deprecated; `orchestrator.sampler` and `orchestrator.gates` choose examples by their difficulty"
-    ),
+    "buffer": Ignored("it is deprecated; `orchestrator.curriculum` chooses examples by their difficulty"),
     "max_async_level": Ignored("it is deprecated; `orchestrator.max_off_policy_steps` bounds how old a rollout may be"),
     "max_off_policy_steps": Goes("orchestrator.max_off_policy_steps", "it belongs under [orchestrator] by now"),
     "teacher.client.skip_model_check": Only((True,), "a teacher is not checked before the run"),

@@ -13,6 +13,7 @@ from prime_cli.core.config_file import read_model, refuse
 from prime_cli.core.config_layers import read_layers
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.lab_schema import from_lab
+from prime_cli.rl.nested_schema import from_nested, is_nested
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def resolve_words(words: Sequence[str]) -> ResolvedRun:
 
 def resolve(data: Mapping[str, Any], *, source: str) -> ResolvedRun:
     """Resolve what was read from `source`; see `resolve_words`."""
-    converted = from_lab(data)
+    converted = from_nested(data) if is_nested(data) else from_lab(data)
     config, problems = read_model(converted.data, RLConfig)
     problems = [replace(problem, location=converted.written_as(problem.location)) for problem in problems]
     problems = converted.problems + [problem for problem in problems if problem not in converted.problems]

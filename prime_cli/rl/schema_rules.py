@@ -7,7 +7,7 @@ is, or is reported as unknown; none is dropped unseen.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,46 +118,45 @@ Rules = Mapping[str, Rule]
 
 
 def convert(source: Mapping[str, Any], rules: Rules, into: Conversion, *, keep_others: bool, prefix: str = "") -> None:
-    """Apply `rules` to every key of `source`; others are kept as they are, or reported.
+    """Apply to every key of `source` its rule, or that of the table around it; others are kept, or reported.
 
     `prefix` stands before the names of the keys in what the user is told.
     """
-    _keep_or_report(source, rules, into, keep_others, prefix, "")
-    _apply(source, rules, into, prefix, "")
-
-
-def _keep_or_report(
-    source: Mapping[str, Any], rules: Rules, into: Conversion, keep: bool, prefix: str, path: str
-) -> None:
-    for key, value in source.items():
-        here = f"{path}{key}"
-        if here in rules:
-            continue
-        inside = [name for name in rules if name.startswith(f"{here}.")]
-        if inside and isinstance(value, Mapping):
-            if keep:
-                into.set(here, {}, f"{prefix}{here}")
-            _keep_or_report(value, rules, into, keep, prefix, f"{here}.")
-        elif keep:
-            into.set(here, value, f"{prefix}{here}")
-        elif inside:
-            into.refuse(f"{prefix}{here}", f"is a table, found {value!r}")
-        else:
-            into.problems.append(unknown_key(f"{prefix}{here}", str(key), sorted(_known(rules, path))))
-
-
-def _known(rules: Iterable[str], path: str) -> set[str]:
-    return {name.removeprefix(path).split(".")[0] for name in rules if name.startswith(path)}
-
-
-def _apply(source: Mapping[str, Any], rules: Rules, into: Conversion, prefix: str, path: str) -> None:
-    for key, value in source.items():
-        here = f"{path}{key}"
-        rule = rules.get(here)
-        if rule is not None and value is not None:
-            _apply_rule(rule, value, f"{prefix}{here}", into)
+    met = list(_rules_met(source, rules, ""))
+    for key, value, rule in met:
+        if rule is None and keep_others:
+            into.set(key, value, f"{prefix}{key}")
         elif rule is None and isinstance(value, Mapping):
-            _apply(value, rules, into, prefix, f"{here}.")
+            into.problems += [_unknown(f"{key}.{inner}", rules, prefix) for inner in value or [""]]
+        elif rule is None:
+            into.problems.append(_unknown(key, rules, prefix))
+    for key, value, rule in met:  # after what is kept, which some rules add to
+        if rule is not None:
+            _apply_rule(rule, value, f"{prefix}{key}", into)
+
+
+def _rules_met(
+    source: Mapping[str, Any], rules: Rules, path: str, around: Rule | None = None
+) -> Iterator[tuple[str, Any, Rule | None]]:
+    """Yield keys with their values and rules; what is null is as if it were not there."""
+    for key, value in source.items():
+        here = f"{path}{key}"
+        rule = rules.get(here, around)
+        if isinstance(value, Mapping) and any(name.startswith(f"{here}.") for name in rules):
+            if not value and rule is None:
+                yield here, value, None
+            yield from _rules_met(value, rules, f"{here}.", rule)
+        elif value is not None:
+            yield here, value, rule
+
+
+def _unknown(key: str, rules: Rules, prefix: str) -> Problem:
+    path, _, last = key.rpartition(".")
+    if any(name.startswith(f"{key}.") for name in rules):
+        return Problem(f"{prefix}{key}", "is a table with keys of its own")
+    before = f"{path}." if path else ""
+    known = {name.removeprefix(before).split(".")[0] for name in rules if name.startswith(before)}
+    return unknown_key(f"{prefix}{key}", last, sorted(known))
 
 
 def _apply_rule(rule: Rule, value: Any, name: str, into: Conversion) -> None:
