@@ -87,7 +87,7 @@ def run_training(
     of_environments = variables_of_files(config.env_files) | dict(variables or {})
     engine = chosen_engine(config.inference)
     if config.trainer.ranks > 1:
-        check_devices(config, count_gpus())
+        check_devices(config.trainer.ranks, count_gpus())
     target = find_target(config.env[0].id, note)
     resolved = config.model_copy(update={"model": config.model.resolve()})
     name = config.name or f"{target.identity.name}--{resolved.model.name}--{secrets.token_hex(4)}"

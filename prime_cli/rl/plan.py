@@ -43,6 +43,15 @@ class TrainerMemory:
 
 
 @dataclass(frozen=True)
+class TrainerSize:
+    """The parameters of a model, how many of them are trained, and what a rank of its trainer needs."""
+
+    parameters: int
+    trained_parameters: int
+    memory_per_rank: TrainerMemory
+
+
+@dataclass(frozen=True)
 class PlannedProcess:
     """A kind of process, how many of it there are, and where each one runs."""
 
@@ -73,28 +82,39 @@ def plan_of(config: RLConfig, *, gpus: int) -> Plan:
         NotAModel: the configured model, or its teacher, is not a model folder.
         ConfigError: the teacher or an env file cannot be used, or there are fewer GPUs than ranks.
     """
-    about = check_model_folder(config.model)
-    check_devices(config, gpus)
+    check_model_folder(config.model)
+    check_devices(config.trainer.ranks, gpus)
     if config.teacher is not None:
         if config.teacher.client.base_url is None:
             check_model_folder(Path(config.teacher.model))
         check_teacher(config.teacher, config.model)
     variables_of_files(config.env_files)
-    shapes = dict(_shapes(config.model))
-    parameters = sum(prod(shape) for shape in shapes.values())
-    trained = parameters if config.trainer.lora is None else _adapter_parameters(shapes, config.trainer.lora)
+    size = trainer_size(config.model, config.trainer, config.trainer.ranks)
     tokens = config.batch_size * config.trainer.seq_len
     return Plan(
         processes=_processes(config, gpus),
-        parameters=parameters,
-        trained_parameters=trained,
-        memory_per_rank=_memory(config.trainer, about, parameters, trained, config.trainer.ranks),
+        parameters=size.parameters,
+        trained_parameters=size.trained_parameters,
+        memory_per_rank=size.memory_per_rank,
         steps=config.max_steps,
         prompts_per_step=config.groups_per_batch,
         rollouts_per_step=config.batch_size,
         tokens_per_step=tokens,
         rows_per_step=-(-tokens // max(config.trainer.micro_batch_tokens, config.trainer.seq_len)),
     )
+
+
+def trainer_size(folder: Path, step: StepConfig, ranks: int) -> TrainerSize:
+    """Return how large the model in `folder` is and what a rank of its trainer needs.
+
+    Raises:
+        NotAModel: the folder is not a model folder.
+    """
+    about = check_model_folder(folder)
+    shapes = dict(_shapes(folder))
+    parameters = sum(prod(shape) for shape in shapes.values())
+    trained = parameters if step.lora is None else _adapter_parameters(shapes, step.lora)
+    return TrainerSize(parameters, trained, _memory(step, about, parameters, trained, ranks))
 
 
 def count_gpus() -> int:
@@ -104,33 +124,42 @@ def count_gpus() -> int:
     return int(torch.cuda.device_count())
 
 
-def check_devices(config: RLConfig, gpus: int) -> None:
+def check_devices(ranks: int, gpus: int) -> None:
     """See that every rank of the trainer has a device of its own.
 
     Raises:
         ConfigError: there are GPUs, and fewer than ranks.
     """
-    if 0 < gpus < config.trainer.ranks:
+    if 0 < gpus < ranks:
         raise ConfigError(
-            f"trainer.ranks is {config.trainer.ranks} and this machine has {gpus} GPU{'s' if gpus > 1 else ''}",
+            f"trainer.ranks is {ranks} and this machine has {gpus} GPU{'s' if gpus > 1 else ''}",
             hint="each rank needs a GPU of its own; lower trainer.ranks, or hide the GPUs with CUDA_VISIBLE_DEVICES=",
         )
 
 
 def plan_lines(plan: Plan, engine: str) -> list[str]:
     """Return the plan for a reader."""
-    memory = plan.memory_per_rank
-    share = "" if plan.trained_parameters == plan.parameters else f", {plan.trained_parameters:,} of them trained"
-    parts = ("weights", "gradients", "optimizer", "activations", "head")
-    sizes = ", ".join(f"{name} {_size(getattr(memory, name))}" for name in parts)
     return [
-        f"model: {plan.parameters:,} parameters{share}",
+        model_line(plan.parameters, plan.trained_parameters),
         *(f"{p.name}: {p.count} process{'es' if p.count > 1 else ''} on {p.device}" for p in plan.processes),
         f"inference engine: {engine}",
-        f"memory of a trainer process: about {_size(memory.total)} ({sizes})",
+        memory_line(plan.memory_per_rank),
         f"each of {plan.steps} steps: {plan.rollouts_per_step} rollouts of {plan.prompts_per_step} prompts, at most "
         f"{plan.tokens_per_step:,} tokens in {plan.rows_per_step} row{'s' if plan.rows_per_step > 1 else ''}",
     ]
+
+
+def model_line(parameters: int, trained: int) -> str:
+    """Return the size of a model for a reader."""
+    share = "" if trained == parameters else f", {trained:,} of them trained"
+    return f"model: {parameters:,} parameters{share}"
+
+
+def memory_line(memory: TrainerMemory) -> str:
+    """Return the memory of a trainer process for a reader."""
+    parts = ("weights", "gradients", "optimizer", "activations", "head")
+    sizes = ", ".join(f"{name} {_size(getattr(memory, name))}" for name in parts)
+    return f"memory of a trainer process: about {_size(memory.total)} ({sizes})"
 
 
 def _size(count: int) -> str:

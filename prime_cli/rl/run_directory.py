@@ -164,7 +164,7 @@ class RunDirectory:
 
 
 RL_FOLDERS = ("rollouts", "batches", "broadcasts", "weights", "status", "logs")
-SFT_FOLDERS = ("weights", "logs")
+SFT_FOLDERS = ("weights", "status", "logs")
 
 
 def create_run_directory(

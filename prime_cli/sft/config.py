@@ -3,44 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
 from prime_cli.core.config_file import StrictModel
 from prime_cli.rl.config import CheckpointsConfig
 from prime_cli.rl.step_config import OptimizerConfig, SchedulerConfig, StepConfig
-
-
-class DataConfig(StrictModel):
-    """Where demonstrations come from: a JSONL file, or the training examples of an environment with their answers.
-
-    A line of the file is {"messages": [...]} or {"prompt": ..., "completion": ...}, each a text or a list of messages.
-    """
-
-    path: Path | None = None
-    env: str | None = None
-    args: dict[str, Any] = Field(default_factory=dict)
-    num_validation: int = Field(default=64, ge=0)
-
-    @model_validator(mode="after")
-    def _one_source(self) -> DataConfig:
-        if (self.path is None) == (self.env is None):
-            raise ValueError("give either `path` (a JSONL file) or `env` (an environment), not both and not none")
-        if self.args and self.env is None:
-            raise ValueError("`args` are arguments of an environment; there is none")
-        return self
+from prime_cli.sft.data_config import DataConfig
+from prime_cli.sft.other_names import with_our_names
 
 
 class SFTTrainerConfig(StepConfig):
-    """How the steps are taken. Samples are packed into rows of `micro_batch_tokens`, one row per forward pass."""
+    """How the steps are taken. Samples are packed into rows of `micro_batch_tokens`, one row per forward pass.
+
+    With several `ranks` each holds a share of the weights, gradients and optimizer state (FSDP2), on a GPU of its own
+    where there are GPUs.
+    """
 
     optim: OptimizerConfig = OptimizerConfig(betas=(0.9, 0.99))
     scheduler: SchedulerConfig = SchedulerConfig(warmup_steps=20)
+    ranks: int = Field(default=1, ge=1)
+
+
+class ValidationConfig(StrictModel):
+    """The loss on held-out demonstrations, every `interval` steps and at the end; with `eval_on_start` before step 1.
+
+    Without `data` of its own the first `data.num_validation` demonstrations are held out.
+    """
+
+    interval: int = Field(default=100, ge=1)
+    eval_on_start: bool = False
+    data: DataConfig | None = None
 
 
 class SFTConfig(StrictModel):
-    """One run. `batch_size` counts demonstrations."""
+    """One run. `batch_size` counts demonstrations; `batch_rows` takes as many as fill that many rows of `seq_len`."""
 
     model: Path
     data: DataConfig
@@ -48,8 +46,32 @@ class SFTConfig(StrictModel):
     output_dir: Path = Path("outputs/sft")
     max_steps: int = Field(default=100, ge=1)
     batch_size: int = Field(default=64, ge=1)
+    batch_rows: int | None = Field(default=None, ge=1, description="in place of batch_size, which is ignored then")
     learning_rate: float = Field(default=1e-5, gt=0)
     seed: int = 0
-    validation_interval: int = Field(default=100, ge=1)
+    val: ValidationConfig = ValidationConfig()
     trainer: SFTTrainerConfig = SFTTrainerConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _other_names(cls, values: Any) -> Any:
+        return with_our_names(values) if isinstance(values, dict) else values
+
+    @model_validator(mode="after")
+    def _what_belongs_together_fits(self) -> Self:
+        scheduler = self.trainer.scheduler
+        if scheduler.decay_steps > self.max_steps:
+            raise ValueError(f"scheduler.decay_steps {scheduler.decay_steps} is more than max_steps {self.max_steps}")
+        if scheduler.min_lr > self.learning_rate:
+            raise ValueError(f"scheduler.min_lr {scheduler.min_lr} is above learning_rate {self.learning_rate}")
+        if self.val.data is not None and self.data.num_validation:
+            raise ValueError("give `data.num_validation` or `[val.data]`, not both")
+        if self.val.data is not None and self.val.data.num_validation is not None:
+            raise ValueError("all of `[val.data]` is for validation; `num_validation` has no meaning there")
+        return self
+
+    @property
+    def num_validation(self) -> int:
+        """Demonstrations of `data` that are held out."""
+        return self.data.held_out(has_validation_data=self.val.data is not None)

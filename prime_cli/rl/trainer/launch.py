@@ -8,11 +8,11 @@ A rank that dies ends the others; the exit code is 1 then.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from pathlib import Path
 
 from prime_cli.core.processes import child_environment, die_with_parent
-from prime_cli.rl.config import RLConfig
 from prime_cli.rl.heartbeat import start_heartbeat
 from prime_cli.rl.run_directory import RunDirectory
 
@@ -23,14 +23,16 @@ def main(arguments: list[str] | None = None) -> None:
     """Run as many ranks as the run's configuration says, on this machine, until all have ended."""
     parser = argparse.ArgumentParser(description="Train on the batches of a run directory, in several processes.")
     parser.add_argument("run_directory", type=Path)
+    parser.add_argument("--module", default=_RANK_MODULE, help="what each rank runs")
     options = parser.parse_args(arguments)
     die_with_parent()
     start_heartbeat(keep_for_children=True)
     os.environ.update(child_environment())  # the ranks die with this process as it dies with the launcher
-    ranks = RLConfig.model_validate_json(RunDirectory(options.run_directory).config.read_text()).trainer.ranks
+    config = json.loads(RunDirectory(options.run_directory).config.read_text())
+    ranks = int(config["trainer"]["ranks"])
     from torch.distributed import run
 
-    run.main(["--standalone", "--nproc-per-node", str(ranks), "-m", _RANK_MODULE, str(options.run_directory)])
+    run.main(["--standalone", "--nproc-per-node", str(ranks), "-m", options.module, str(options.run_directory)])
 
 
 if __name__ == "__main__":

@@ -56,10 +56,10 @@ def test_ranks_share_what_can_be_shared(tiny_model: Path) -> None:
 
 def test_more_ranks_than_gpus_are_refused(tiny_model: Path) -> None:
     config = a_config(tiny_model, trainer={"ranks": 2})
-    check_devices(config, gpus=0)
-    check_devices(config, gpus=2)
+    check_devices(config.trainer.ranks, gpus=0)
+    check_devices(config.trainer.ranks, gpus=2)
     with pytest.raises(ConfigError, match="this machine has 1 GPU"):
-        check_devices(config, gpus=1)
+        check_devices(config.trainer.ranks, gpus=1)
 
 
 @pytest.mark.parametrize(

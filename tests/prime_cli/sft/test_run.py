@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,13 +24,13 @@ def a_config(tiny_model: Path, tmp_path: Path, **changes: object) -> SFTConfig:
     (tmp_path / "data.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     values = {
         "model": tiny_model, "data": {"path": tmp_path / "data.jsonl", "num_validation": 16}, "output_dir": tmp_path,
-        "max_steps": 30, "batch_size": 8, "learning_rate": 3e-3, "validation_interval": 10, "name": "run", **changes,
+        "max_steps": 30, "batch_size": 8, "learning_rate": 3e-3, "val": {"interval": 10}, "name": "run", **changes,
     }  # fmt: skip
     return SFTConfig.model_validate(values)
 
 
 def test_the_loss_falls_and_the_weights_load_in_hugging_face_layout(tiny_model: Path, tmp_path: Path) -> None:
-    summary = run_sft(a_config(tiny_model, tmp_path), lambda *values: None, lambda text: None)
+    summary = run_sft(a_config(tiny_model, tmp_path), lambda record: None, lambda text: None)
     records, _ = read_metrics(summary.path / "metrics.jsonl")
     assert [record["step"] for record in records] == list(range(1, 31))
     assert records[-1]["loss/mean"] < records[0]["loss/mean"] / 5
@@ -41,7 +43,7 @@ def test_the_loss_falls_and_the_weights_load_in_hugging_face_layout(tiny_model: 
 
 def test_the_same_seed_gives_the_same_weights(tiny_model: Path, tmp_path: Path) -> None:
     config = a_config(tiny_model, tmp_path, max_steps=5)
-    first, second = (run_sft(config, lambda *values: None, lambda text: None) for _ in range(2))
+    first, second = (run_sft(config, lambda record: None, lambda text: None) for _ in range(2))
     assert first.weights != second.weights
     one, two = (load_causal_model(summary.weights).state_dict() for summary in (first, second))
     assert all(torch.equal(one[name], two[name]) for name in one)
@@ -50,17 +52,49 @@ def test_the_same_seed_gives_the_same_weights(tiny_model: Path, tmp_path: Path) 
 def test_too_few_demonstrations_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     config = a_config(tiny_model, tmp_path, data={"path": tmp_path / "data.jsonl", "num_validation": 500})
     with pytest.raises(ConfigError, match="leave none to train on"):
-        run_sft(config, lambda *values: None, lambda text: None)
+        run_sft(config, lambda record: None, lambda text: None)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_is_interrupted_before_its_first_weights_leaves_its_name_free(
     tiny_model: Path, tmp_path: Path
 ) -> None:
-    def interrupt(step: int, *values: object) -> None:
-        if step == 3:
+    def interrupt(record: Mapping[str, Any]) -> None:
+        if record["step"] == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run_sft(a_config(tiny_model, tmp_path), interrupt, lambda text: None)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_the_same_as_one(tiny_model: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    summaries = [
+        run_sft(a_config(tiny_model, tmp_path, max_steps=3, trainer={"ranks": ranks}), lambda record: None, said.append)
+        for ranks in (1, 2)
+    ]
+    one, two = (load_causal_model(summary.weights).state_dict() for summary in summaries)
+    assert all(torch.allclose(one[name], two[name], atol=1e-5) for name in one)
+    assert said.count("64 demonstrations; loading the model") == 2
+
+
+@pytest.mark.slow
+def test_a_mistake_in_the_data_is_told_by_several_ranks_as_by_one(tiny_model: Path, tmp_path: Path) -> None:
+    config = a_config(tiny_model, tmp_path, trainer={"ranks": 2}, data={"path": tmp_path / "none.jsonl"})
+    with pytest.raises(ConfigError, match="no such data file"):
+        run_sft(config, lambda record: None, lambda text: None)
+
+
+def test_rows_are_filled_and_cut_demonstrations_are_told(tiny_model: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    config = a_config(
+        tiny_model, tmp_path, max_steps=2, batch_rows=2, trainer={"seq_len": 8},
+        val={"data": {"path": tmp_path / "data.jsonl"}, "eval_on_start": True}, data={"path": tmp_path / "data.jsonl"},
+    )  # fmt: skip
+    summary = run_sft(config, lambda record: None, said.append)
+    records, _ = read_metrics(summary.path / "metrics.jsonl")
+    assert [record["step"] for record in records if "val/loss" in record] == [0, 2]
+    assert all(record["progress/tokens"] <= 16 for record in records[1:])
+    assert any("longer than trainer.seq_len 8 and cut there" in text for text in said)
