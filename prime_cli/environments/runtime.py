@@ -16,6 +16,7 @@ from prime_cli.environments.worker_connection import EnvironmentFailed, Environm
 
 __all__ = [
     "ENVIRONMENTS_VARIABLE",
+    "ClientType",
     "EnvironmentFailed",
     "EnvironmentInfo",
     "EnvironmentSpec",
@@ -31,6 +32,9 @@ ENVIRONMENTS_VARIABLE = "PRIME_RUN_ENVIRONMENT_VARIABLES"
 """The environment variable in which a launcher tells who starts workers what to give them, as a JSON object."""
 
 Split = Literal["train", "eval"]
+
+ClientType = Literal["openai_chat_completions", "openai_chat_completions_token", "renderer"]
+"""How an environment speaks to the model: messages each turn, tokens from the second turn on, or tokens always."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,18 @@ class EnvironmentSpec:
 
 @dataclass(frozen=True)
 class ModelEndpoint:
-    """An OpenAI-compatible model: `base_url` ends in /v1."""
+    """An OpenAI-compatible model: `base_url` ends in /v1.
+
+    The client type `renderer` renders messages with the tokenizer in the folder `tokenizer`, as its `renderer` says.
+    """
 
     base_url: str
     model: str
     api_key: str = "EMPTY"
-    client_type: str = "openai_chat_completions"
+    client_type: ClientType = "openai_chat_completions"
     headers: Mapping[str, str] = field(default_factory=dict)
+    tokenizer: str | None = None
+    renderer: str = "auto"
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ _CLIENT_TYPES = {
     "openai_chat_completions": "OpenAIChatCompletionsClient",
     "openai_chat_completions_token": "OpenAIChatCompletionsTokenClient",
 }
+_RENDERER = "renderer"
+_RENDERERS = 2  # tokenizers that work at once, in threads
 
 
 class Refused(Exception):
@@ -114,14 +116,42 @@ class EnvironmentHost:
     def _client(self, endpoint: dict[str, Any]) -> Any:
         key = json.dumps(endpoint, sort_keys=True)
         if key not in self._clients:
-            import verifiers
-
-            kind = _CLIENT_TYPES.get(endpoint["client_type"])
-            if kind is None:
-                known = ", ".join(_CLIENT_TYPES)
-                raise Refused(f"unknown client type {endpoint['client_type']!r}; known: {known}")
-            self._clients[key] = getattr(verifiers, kind)(worker_client.model_client(endpoint))
+            self._clients[key] = _client_of_type(endpoint)
         return self._clients[key]
+
+
+def _client_of_type(endpoint: dict[str, Any]) -> Any:
+    import verifiers.clients
+
+    kind = endpoint["client_type"]
+    if kind in _CLIENT_TYPES:
+        return getattr(verifiers.clients, _CLIENT_TYPES[kind])(worker_client.model_client(endpoint))
+    if kind != _RENDERER:
+        raise Refused(f"unknown client type {kind!r}; known: {', '.join([*_CLIENT_TYPES, _RENDERER])}")
+    try:
+        return _renderer_client(endpoint)
+    except ImportError as error:
+        raise Refused(
+            "the client type `renderer` needs the packages renderers (below 0.1.8) and transformers in "
+            f"{sys.executable}, where the environment runs: {error}"
+        ) from error
+
+
+def _renderer_client(endpoint: dict[str, Any]) -> Any:
+    """Return the library's client that renders messages itself, with the tokenizer in the folder `endpoint` names."""
+    import verifiers
+    from verifiers.clients.renderer_client import RendererClient
+
+    config = verifiers.ClientConfig(
+        client_type=_RENDERER,
+        renderer=endpoint["renderer"],
+        renderer_model_name=endpoint["tokenizer"],
+        renderer_pool_size=_RENDERERS,
+        api_base_url=endpoint["base_url"],
+    )
+    client = RendererClient(config)
+    client._client = worker_client.model_client(endpoint)
+    return client
 
 
 def _module_of(name: str) -> Any:

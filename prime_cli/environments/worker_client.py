@@ -42,20 +42,40 @@ def model_client(endpoint: dict[str, Any]) -> Any:
         timeout=timeout,
         trust_env=True,
     )
-    return LeanClient(full, session, endpoint["base_url"].rstrip("/") + "/chat/completions")
+    return LeanClient(full, session, endpoint["base_url"])
 
 
 class LeanClient:
-    """`openai.AsyncOpenAI` with a quicker `chat.completions.create`; everything else is its own."""
+    """`openai.AsyncOpenAI` with a quicker `chat.completions.create` and `post`; everything else is its own."""
 
-    def __init__(self, full: Any, session: Any, url: str) -> None:
+    def __init__(self, full: Any, session: Any, base_url: str) -> None:
         self._full = full
         self._session = session
-        self._url = url
+        self._base_url = base_url.rstrip("/")
+        self._elsewhere: dict[str, LeanClient] = {}
         self.chat = SimpleNamespace(completions=SimpleNamespace(create=self._create))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._full, name)
+
+    def with_options(self, **options: Any) -> Any:
+        """Return a client with other options; one that only differs in its address shares the connections."""
+        if options.keys() != {"base_url"}:
+            return self._full.with_options(**options)
+        address = str(options["base_url"])
+        if address not in self._elsewhere:
+            self._elsewhere[address] = LeanClient(self._full.with_options(**options), self._session, address)
+        return self._elsewhere[address]
+
+    async def post(self, path: str, *, cast_to: Any, body: Any = None, options: Any = None, **rest: Any) -> Any:
+        """Post `body` to a path or an address, as the full client does."""
+        answer = None
+        if not rest and isinstance(body, dict):
+            url = path if path.startswith("http") else f"{self._base_url}/{path.lstrip('/')}"
+            answer = await self._post(url, body, (options or {}).get("headers"))
+        if answer is None:
+            return await self._full.post(path, cast_to=cast_to, body=body, options=options or {}, **rest)
+        return _parsed(answer, cast_to)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -63,37 +83,40 @@ class LeanClient:
         await self._full.close()
 
     async def _create(self, **arguments: Any) -> Any:
+        from openai.types.chat import ChatCompletion
+
         answer = None
         if not any(name in arguments for name in _UNUSUAL):
-            answer = await self._post(dict(arguments))
+            body = {**arguments, **(arguments.get("extra_body") or {})}
+            headers = body.pop("extra_headers", None)
+            body.pop("extra_body", None)
+            answer = await self._post(f"{self._base_url}/chat/completions", body, headers)
         if answer is None:
             return await self._full.chat.completions.create(**arguments)
-        return _parsed(answer)
+        return _parsed(answer, ChatCompletion)
 
-    async def _post(self, arguments: dict[str, Any]) -> bytes | None:
+    async def _post(self, url: str, body: dict[str, Any], headers: Any) -> bytes | None:
         """Return the body of a successful answer, else None."""
         import aiohttp
 
-        headers = arguments.pop("extra_headers", None)
-        body = {**arguments, **(arguments.pop("extra_body", None) or {})}
-        body.pop("extra_body", None)
         try:
             data = json.dumps(body).encode()
         except TypeError:  # the client knows how to encode its own objects
             return None
         try:
-            async with self._session.post(self._url, data=data, headers=headers) as response:
+            async with self._session.post(url, data=data, headers=headers) as response:
                 return bytes(await response.read()) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError):
             return None
 
 
-def _parsed(body: bytes) -> Any:
-    from openai.types.chat import ChatCompletion
+def _parsed(body: bytes, cast_to: Any) -> Any:
     from pydantic import ValidationError
 
+    if not hasattr(cast_to, "model_validate_json"):
+        return json.loads(body)
     try:
-        return ChatCompletion.model_validate_json(body)
+        return cast_to.model_validate_json(body)
     except ValidationError:
         # Some servers leave fields out; this way of reading takes what there is.
-        return ChatCompletion.construct(**json.loads(body))
+        return cast_to.construct(**json.loads(body))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from prime_cli.core.config_file import ImpossibleSettings, StrictModel
+from prime_cli.environments.runtime import ClientType
 from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig, TeacherConfig
+from prime_cli.rl.inference_config import InferenceConfig
 from prime_cli.rl.refusals import impossible_combinations
 from prime_cli.rl.step_config import LossConfig, StepConfig
 from prime_cli.rl.watch_config import WatchdogConfig
@@ -42,22 +44,18 @@ class OrchestratorConfig(StrictModel):
     """The orchestrator process.
 
     `max_off_policy_steps` bounds how old the policy of a trained rollout may be; 0 is synchronous. Environments run in
-    `env_workers` processes each.
+    `env_workers` processes each, and speak to the policy as `client_type` says: with messages, which the server renders
+    again at every turn (`openai_chat_completions`); with the tokens of the turns before, and only what is new rendered
+    (`openai_chat_completions_token`); or with tokens that the environment's side renders (`renderer`: `auto`, or one of
+    the hand-written ones for known models by its name).
     """
 
     algo: AlgorithmConfig = AlgorithmConfig()
     max_off_policy_steps: int = Field(default=1, ge=0)
     env_workers: int = Field(default=2, ge=1)
     policy_timeout_s: float = Field(default=1800, gt=0)
-
-
-class InferenceConfig(StrictModel):
-    """The inference server. `auto` takes vLLM where it and a GPU are present, else the embedded engine."""
-
-    engine: Literal["auto", "embedded", "vllm"] = "auto"
-    num_slots: int = Field(default=256, ge=1)
-    gpu_memory_utilization: float = Field(default=0.5, gt=0, le=1, description="vLLM's share; the rest trains")
-    startup_timeout_s: float = Field(default=300, gt=0)
+    client_type: ClientType = "openai_chat_completions"
+    renderer: str = "auto"
 
 
 class CheckpointsConfig(StrictModel):

@@ -8,6 +8,7 @@ from typing import Any
 
 from prime_cli.rl.inference.engine import Completion
 from prime_cli.rl.inference.protocol import ChatRequest
+from prime_cli.rl.inference.token_protocol import TokenizeRequest
 
 _REMEMBERED_PROMPTS = 4096
 
@@ -30,21 +31,48 @@ class ChatTokenizer:
         if key in self._remembered:
             self._remembered.move_to_end(key)
             return self._remembered[key]
-        try:
-            ids = self._tokenizer.apply_chat_template(
-                [_with_plain_content(message) for message in request.messages],
-                tools=request.tools,
-                add_generation_prompt=True,
-                tokenize=True,
-                return_dict=False,
-                **(request.chat_template_kwargs or {}),
-            )
-        except (TypeError, KeyError, ValueError) as error:
-            raise ValueError(f"the chat template cannot render these messages: {error}") from error
+        ids = self._rendered(request.messages, request.tools, request.chat_template_kwargs, to_be_answered=True)
         self._remembered[key] = ids
         if len(self._remembered) > _REMEMBERED_PROMPTS:
             self._remembered.popitem(last=False)
         return list(ids)
+
+    def tokenize(self, request: TokenizeRequest) -> list[int]:
+        """Return the token ids of a text, or of messages.
+
+        Raises:
+            ValueError: a message that the template cannot render.
+        """
+        if request.messages is not None:
+            return self._rendered(
+                request.messages,
+                request.tools,
+                request.chat_template_kwargs,
+                to_be_answered=request.add_generation_prompt,
+            )
+        ids: list[int] = self._tokenizer(request.prompt, add_special_tokens=request.add_special_tokens)["input_ids"]
+        return ids
+
+    def _rendered(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        options: dict[str, Any] | None,
+        *,
+        to_be_answered: bool,
+    ) -> list[int]:
+        try:
+            ids: list[int] = self._tokenizer.apply_chat_template(
+                [_with_plain_content(message) for message in messages],
+                tools=tools,
+                add_generation_prompt=to_be_answered,
+                tokenize=True,
+                return_dict=False,
+                **(options or {}),
+            )
+        except (TypeError, KeyError, ValueError) as error:
+            raise ValueError(f"the chat template cannot render these messages: {error}") from error
+        return ids
 
     def decode(self, completion: Completion, *, with_tokens: bool) -> tuple[str, list[str] | None]:
         """Return the completion's text without chat markers and, if asked for, each token as a string."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -192,10 +192,18 @@ class SlotEngine:
         tensors: dict[str, torch.Tensor] = {}
         for file in sorted(folder.glob("*.safetensors")):
             tensors.update(load_file(file))
-        own = dict(self.model.named_parameters())
         unknown = tensors.keys() - self.model.state_dict().keys()
         if unknown or not tensors:
             raise KeyError(f"weights in {folder} do not fit the model: {sorted(unknown)[:3] or 'no tensors'}")
+        self.replace_weights(tensors, version)
+
+    def replace_weights(self, tensors: Mapping[str, torch.Tensor], version: int | None = None) -> None:
+        """Replace parameters by `tensors` of the same names, between two steps; other names are passed over.
+
+        Raises:
+            ValueError: a tensor has another shape than its parameter; the old weights then stay.
+        """
+        own = dict(self.model.named_parameters())
         for name, tensor in tensors.items():
             if name in own and own[name].shape != tensor.shape:
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the model's is {tuple(own[name].shape)}")

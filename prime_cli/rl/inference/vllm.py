@@ -16,7 +16,7 @@ import httpx
 
 from prime_cli.core.errors import ConfigError
 from prime_cli.core.processes import die_with_parent
-from prime_cli.rl.config import InferenceConfig
+from prime_cli.rl.inference_config import InferenceConfig
 
 _SERVER_MODULE = "vllm.entrypoints.openai.api_server"
 _ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "INFO"}

@@ -16,6 +16,7 @@ from typing import Any
 from prime_cli.core.errors import PrimeError
 from prime_cli.core.processes import die_with_parent
 from prime_cli.environments.runtime import (
+    ClientType,
     EnvironmentFailed,
     EnvironmentSpec,
     EnvironmentWorkerDied,
@@ -115,8 +116,16 @@ def _source(
     config: RLConfig, settings: AlgorithmConfig, policy: InferenceAddress, teacher: TeacherAddress | None
 ) -> tuple[ModelEndpoint, dict[str, Any]]:
     """Return the model that samples the rollouts, and how it samples."""
+    kind = config.orchestrator.client_type
     if settings.type != "sft":
-        return ModelEndpoint(base_url=policy.base_url, model=policy.model), sampling_arguments(config.sampling)
+        endpoint = ModelEndpoint(
+            base_url=policy.base_url,
+            model=policy.model,
+            client_type=kind,
+            tokenizer=str(config.model),
+            renderer=config.orchestrator.renderer,
+        )
+        return endpoint, sampling_arguments(config.sampling, kind)
     assert teacher is not None, "the launcher names the teacher"
     assert config.teacher is not None, "the configuration holds the teacher"
     key = os.environ.get(teacher.api_key_var or "", "") or "EMPTY"
@@ -124,12 +133,13 @@ def _source(
     return endpoint, sampling_arguments(config.teacher.sampling or config.sampling)
 
 
-def sampling_arguments(sampling: SamplingConfig) -> dict[str, Any]:
+def sampling_arguments(sampling: SamplingConfig, client_type: ClientType = "openai_chat_completions") -> dict[str, Any]:
     """Return what is sent with each request: always with token ids and log-probabilities, never with a cut."""
+    arguments = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens, "top_p": 1.0}
+    if client_type == "renderer":  # it asks for both itself, and takes every other key for a sampling parameter
+        return {**arguments, "extra_body": dict(sampling.extra_body)}
     return {
-        "temperature": sampling.temperature,
-        "max_tokens": sampling.max_tokens,
-        "top_p": 1.0,
+        **arguments,
         "logprobs": True,
         "extra_body": {**sampling.extra_body, "return_token_ids": True},
     }
