@@ -57,26 +57,33 @@ def list_runs(folder: Folder = _RUNS) -> None:
 
 
 def show(run: Run, folder: Folder = _RUNS) -> None:
-    """Show how a run went, or how it stands: state, steps, rewards, weights, and what its processes said last.
+    """Show how a run went, or how it stands: state, steps, rewards, weights, what its processes said last, and alarms.
 
-    JSON output (--output json): the object of `list`, with config, doing: {process: what it does}
+    JSON output (--output json): the object of `list`, with config, doing: {process: what it does}, and
+    alarms: [{figure, words}]
     """
+    from dataclasses import asdict
+
     from prime_cli.core import output as out
-    from prime_cli.rl.runs import facts_of, open_run, read_run_config
+    from prime_cli.rl.runs import alarms_in, facts_of, open_run, read_run_config
 
     found = open_run(run, folder)
     facts = _facts(facts_of(found))
+    alarms = alarms_in(found)
     doing = {}
     for name in ("inference", "orchestrator", "trainer"):
         status = found.read_status(name)
         if status is not None:
             doing[name] = status[0]
     if out.mode().json:
-        out.print_json({**facts, "doing": doing, "config": read_run_config(found)})
+        sounding = [asdict(alarm) for alarm in alarms]
+        out.print_json({**facts, "doing": doing, "alarms": sounding, "config": read_run_config(found)})
         return
     rows = [(key.replace("_", " "), value) for key, value in facts.items() if value not in (None, [])]
     rows += [(name, words) for name, words in doing.items() if facts["state"] != "finished"]
     out.print_table(("", "value"), rows)
+    for alarm in alarms:
+        out.warn(alarm.words)
 
 
 def metrics(
@@ -89,7 +96,7 @@ def metrics(
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the last so many steps.")] = None,
     folder: Folder = _RUNS,
 ) -> None:
-    """Print the figures of each step. docs/training.md says what they mean.
+    """Print the figures of each step. docs/metrics.md says what they mean.
 
     JSON output (--output json): {metrics: [{step, ...}]}
     """

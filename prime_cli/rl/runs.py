@@ -14,6 +14,7 @@ from typing import Any
 
 from prime_cli.core.errors import BadInput, PrimeError
 from prime_cli.core.files import directory_written_aside
+from prime_cli.rl.alarms import Alarm, alarms_of
 from prime_cli.rl.run_directory import RunDirectory, read_metrics
 
 RUNS = Path("outputs/rl")
@@ -118,6 +119,11 @@ def metrics_by_step(
         raise PrimeError(f"{run.path} has no finished step yet")
     chosen = [steps[n] for n in sorted(steps) if (first is None or n >= first) and (last is None or n <= last)]
     return chosen if limit is None else chosen[-limit:]
+
+
+def alarms_in(run: RunDirectory) -> list[Alarm]:
+    """Return what the figures of a run say is wrong with it, as of its last step; none before the first one."""
+    return alarms_of(metrics_by_step(run)) if run.metrics.is_file() else []
 
 
 def rollouts_of(run: RunDirectory, step: int, *, offset: int = 0, limit: int = 100) -> list[dict[str, Any]]:

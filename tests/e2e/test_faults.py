@@ -27,12 +27,12 @@ max_tokens = 8
 [[env]]
 id = "reverse-text"
 args = {{ num_train = 100 }}
-[orchestrator]
-env_workers = 1
 """
+ORCHESTRATOR = "[orchestrator]\nenv_workers = 1\n"
 MODULES = {
     "inference": "prime_cli.rl.inference.server",
     "trainer": "prime_cli.rl.trainer.process",
+    "launch": "prime_cli.rl.trainer.launch",
     "orchestrator": "prime_cli.rl.orchestrator.process",
 }
 
@@ -40,8 +40,10 @@ MODULES = {
 class RunningTraining:
     """`prime rl run` with a run that never ends by itself, and the processes below it."""
 
-    def __init__(self, workspace: Path, model: Path, more: str = "") -> None:
-        (workspace / "run.toml").write_text(CONFIG.format(model=model) + more)
+    def __init__(self, workspace: Path, model: Path, more: str = "", *, with_orchestrator: bool = True) -> None:
+        orchestrator = ORCHESTRATOR if with_orchestrator else ""
+        (workspace / "run.toml").write_text(CONFIG.format(model=model) + orchestrator + more)
+        self.workspace = workspace
         self.directory = workspace / "outputs" / "rl" / "run"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "prime_cli.main", "rl", "run", "run.toml"],
@@ -73,6 +75,15 @@ class RunningTraining:
     def end(self, timeout_s: float = 15) -> tuple[int, str, str]:
         stdout, stderr = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, stdout, stderr
+
+    def orphans(self) -> list[psutil.Process]:
+        """All processes that work on the run, whoever started them."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                if process.cwd() == str(self.workspace) and process.pid != self.process.pid:
+                    found.append(process)
+        return found
 
     def victims(self, name: str) -> list[psutil.Process]:
         """The processes of that name: `launcher`, a module of `MODULES`, or `worker`."""

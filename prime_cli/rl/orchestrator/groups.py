@@ -57,7 +57,8 @@ def rollout_metrics(groups: Sequence[FinishedGroup], samples: Sequence[Sample]) 
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     clean = [rollout for group in groups for rollout in group.clean]
     rewards = [float(rollout["reward"]) for rollout in clean]
-    spread = [max(group.rewards) - min(group.rewards) for group in groups if group.rewards]
+    of_groups = [group.rewards for group in groups if group.rewards]
+    alike = [max(values) == min(values) for values in of_groups]
     top = max(rewards, default=0.0)
     values: dict[str, float | int] = {
         "reward/mean": statistics.fmean(rewards) if rewards else 0.0,
@@ -66,7 +67,9 @@ def rollout_metrics(groups: Sequence[FinishedGroup], samples: Sequence[Sample]) 
         "rollouts": len(rollouts),
         "errors": len(rollouts) - len(clean),
         "truncated": _share(bool(rollout.get("is_truncated")) for rollout in clean),
-        "groups/zero_advantage": _share(value == 0 for value in spread),
+        "groups/zero_advantage": _share(alike),
+        "groups/all_right": _share(same and values[0] > 0 for same, values in zip(alike, of_groups, strict=True)),
+        "groups/all_wrong": _share(same and values[0] <= 0 for same, values in zip(alike, of_groups, strict=True)),
         "samples": len(samples),
         "turns/mean": statistics.fmean([len(r["trajectory"]) for r in clean]) if clean else 0.0,
         "completion_tokens/mean": statistics.fmean([_completion_tokens(r) for r in clean]) if clean else 0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -67,11 +68,37 @@ def test_the_live_panel_shows_the_curve_the_figures_and_what_is_waited_for(run: 
         assert expected in text
 
 
-def test_a_large_mismatch_turns_red() -> None:
-    styles = {name: style for row in figure_rows({"mismatch_kl/mean": 0.5, "errors": 3}) for name, _, style in row}
-    assert "red" in styles["mismatch KL"]
-    assert "red" in styles["errors"]
-    assert "red" not in {name: style for row in figure_rows({}) for name, _, style in row}["mismatch KL"]
+def test_what_sounds_an_alarm_turns_red_and_says_why(run: RunDirectory) -> None:
+    run.append_metrics(4, "trainer", {**TRAINER, "mismatch_kl/mean": 0.5})
+    out = io.StringIO()
+    display = LiveDisplay(Console(file=out, width=100, force_terminal=True, color_system="standard"), max_steps=10)
+    display.observe(run)
+    display.close()
+    assert "\x1b[1;31mmismatch KL 5.0e-01" in out.getvalue()
+    assert "\x1b[1;31m! mismatch KL 5.0e-01 is above 0.01; with fresh rollouts" in out.getvalue()
+
+
+def test_plain_output_tells_an_alarm_once_when_it_begins(run: RunDirectory) -> None:
+    out = io.StringIO()
+    display = PlainDisplay(Console(file=out, width=400), max_steps=10)
+    for step in (4, 5, 6):
+        run.append_metrics(step, "orchestrator", {**ORCHESTRATOR, "errors": 6, "rollouts": 8, "error/Timeout": 6})
+        run.append_metrics(step, "trainer", TRAINER)
+        display.observe(run)
+    warnings = [line for line in out.getvalue().splitlines() if line.startswith("warning: ")]
+    assert warnings == ["warning: 6 of 8 rollouts failed (Timeout 6); logs/ has what they wrote"]
+
+
+def test_the_panel_has_the_ten_figures_that_the_page_of_metrics_begins_with_and_evaluations() -> None:
+    page = Path(__file__).parents[3] / "docs" / "metrics.md"
+    first_ten = re.findall(r"^\| \d+ \| `([^`]+)`", page.read_text(), re.MULTILINE)
+    assert len(first_ten) == 10
+    for name in first_ten:
+        one = dict.fromkeys([name], 3)
+        shown = [value for row in figure_rows(one) for _, value, _ in row if value.strip("- s()max")]
+        assert len(shown) == 1, f"{name} is not shown"
+    rows = figure_rows({"eval/gsm8k/reward/mean": 0.25})
+    assert rows[-1] == [("eval/gsm8k/reward/mean", "0.250", "cyan")]
 
 
 def test_a_sparkline_spans_its_values_and_keeps_its_width() -> None:
