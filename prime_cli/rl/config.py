@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import Field, model_validator
 from prime_cli.core.config_file import ImpossibleSettings, StrictModel
 from prime_cli.environments.runtime import ClientType
 from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig, TeacherConfig
+from prime_cli.rl.environment_config import EnvironmentConfig
 from prime_cli.rl.inference_config import InferenceConfig
 from prime_cli.rl.refusals import impossible_combinations
 from prime_cli.rl.step_config import LossConfig, StepConfig
@@ -17,15 +19,7 @@ from prime_cli.rl.watch_config import WatchdogConfig
 
 _RATE_OF_ADAPTERS = 1e-4
 
-
-class EnvironmentConfig(StrictModel):
-    """One environment: a local or installed name, or `owner/name[@version]`; `algo` overrides the orchestrator's."""
-
-    id: str = Field(min_length=1)
-    name: str | None = None
-    args: dict[str, Any] = Field(default_factory=dict)
-    timeout: float | None = Field(default=None, gt=0, description="seconds that one group of rollouts may take")
-    algo: AlgorithmConfig | None = None
+_BATCHES_IN_FLIGHT = 2
 
 
 class TrainerConfig(StepConfig):
@@ -67,18 +61,22 @@ class CheckpointsConfig(StrictModel):
 class RLConfig(StrictModel):
     """One run. `batch_size` counts rollouts; a step uses `batch_size / rollouts_per_example` prompts.
 
+    `max_inflight_rollouts` bounds what is generated at once, or `oversampling_factor` does, in batches; with neither,
+    it is two batches. Where groups differ in size, a batch takes whole groups until it has `batch_size` rollouts.
+
     `learning_rate` is 1e-4 by default where adapters are trained. `env_files` are files in the syntax of `.env` whose
     variables the environments' processes get.
     """
 
     model: Path
-    env: list[EnvironmentConfig] = Field(min_length=1, max_length=1)
+    env: list[EnvironmentConfig] = Field(min_length=1)
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     output_dir: Path = Path("outputs/rl")
     max_steps: int = Field(default=100, ge=1)
     batch_size: int = Field(default=128, ge=1)
     rollouts_per_example: int = Field(default=8, ge=1)
     max_inflight_rollouts: int | None = Field(default=None, ge=1)
+    oversampling_factor: float | None = Field(default=None, gt=0)
     learning_rate: float = Field(default=1e-5, gt=0)
     seed: int = 0
     env_files: list[Path] = Field(default_factory=list)
@@ -100,6 +98,20 @@ class RLConfig(StrictModel):
         lora = trainer.get("lora") if isinstance(trainer, dict) else getattr(trainer, "lora", None)
         return values if lora is None else values | {"learning_rate": _RATE_OF_ADAPTERS}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _environments_sample_as_the_run(cls, values: Any) -> Any:
+        """What an environment's own [sampling] leaves out is that of the run."""
+        if not isinstance(values, dict) or not isinstance(values.get("env"), list):
+            return values
+        common = values.get("sampling") or {}
+
+        def completed(entry: Any) -> Any:
+            own = entry.get("sampling") if isinstance(entry, dict) else None
+            return entry | {"sampling": common | own} if isinstance(own, dict) and isinstance(common, dict) else entry
+
+        return values | {"env": [completed(entry) for entry in values["env"]]}
+
     @model_validator(mode="after")
     def _can_work(self) -> RLConfig:
         problems = impossible_combinations(self)
@@ -111,14 +123,24 @@ class RLConfig(StrictModel):
         """Return the algorithm that the rollouts of `environment` are trained with."""
         return environment.algo or self.orchestrator.algo
 
-    @property
-    def groups_per_batch(self) -> int:
-        """Prompts in one training batch."""
-        return self.batch_size // self.rollouts_per_example
+    def group_size_for(self, environment: EnvironmentConfig) -> int:
+        """Return how many rollouts of each example `environment` gives."""
+        return environment.group_size or self.rollouts_per_example
+
+    def sampling_for(self, environment: EnvironmentConfig) -> SamplingConfig:
+        """Return how the rollouts of `environment` are sampled."""
+        return environment.sampling or self.sampling
 
     @property
-    def max_inflight_groups(self) -> int:
-        """Groups that may be generated at once: two batches' worth unless `max_inflight_rollouts` says otherwise."""
-        if self.max_inflight_rollouts is None:
-            return 2 * self.groups_per_batch
-        return self.max_inflight_rollouts // self.rollouts_per_example
+    def groups_per_batch(self) -> int:
+        """Prompts in one training batch; where groups differ in size, on average."""
+        shares = sum(environment.ratio for environment in self.env)
+        size = sum(environment.ratio * self.group_size_for(environment) for environment in self.env) / shares
+        return math.ceil(self.batch_size / size)
+
+    @property
+    def max_inflight(self) -> int:
+        """Rollouts that may be generated at once."""
+        if self.max_inflight_rollouts is not None:
+            return self.max_inflight_rollouts
+        return math.ceil(self.batch_size * (self.oversampling_factor or _BATCHES_IN_FLIGHT))

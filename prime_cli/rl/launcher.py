@@ -88,9 +88,9 @@ def run_training(
     engine = chosen_engine(config.inference)
     if config.trainer.ranks > 1:
         check_devices(config.trainer.ranks, count_gpus())
-    target = find_target(config.env[0].id, note)
+    targets = [find_target(environment.reference, note) for environment in config.env]
     resolved = config.model_copy(update={"model": config.model.resolve()})
-    name = config.name or f"{target.identity.name}--{resolved.model.name}--{secrets.token_hex(4)}"
+    name = config.name or f"{targets[0].identity.name}--{resolved.model.name}--{secrets.token_hex(4)}"
     run = create_run_directory(config.output_dir, name, resolved.model_dump(mode="json"))
     note(f"run: {run.path}" + (f" ({name} is taken)" if run.path.name != name else ""))
     started = time.monotonic()

@@ -174,6 +174,7 @@ def _size(count: int) -> str:
 def _processes(config: RLConfig, gpus: int) -> list[PlannedProcess]:
     device = "GPU" if gpus else "CPU"
     several = f"GPU 0 to {config.trainer.ranks - 1}" if gpus and config.trainer.ranks > 1 else device
+    workers = sum(environment.workers or config.orchestrator.env_workers for environment in config.env)
     processes = [PlannedProcess("inference", 1, device)]
     if config.teacher is not None and config.teacher.client.base_url is None:
         processes.append(PlannedProcess("teacher", 1, device))
@@ -181,7 +182,7 @@ def _processes(config: RLConfig, gpus: int) -> list[PlannedProcess]:
         *processes,
         PlannedProcess("trainer", config.trainer.ranks, several),
         PlannedProcess("orchestrator", 1, "CPU"),
-        PlannedProcess("environment worker", config.orchestrator.env_workers * len(config.env), "CPU"),
+        PlannedProcess("environment worker", workers, "CPU"),
     ]
 
 

@@ -19,9 +19,9 @@ def impossible_combinations(config: RLConfig) -> list[Problem]:
 def _algorithms(config: RLConfig) -> Iterator[Problem]:
     for index, environment in enumerate(config.env):
         algorithm = config.algorithm_for(environment)
-        if algorithm.compares_within_a_group and config.rollouts_per_example == 1:
+        if algorithm.compares_within_a_group and config.group_size_for(environment) == 1:
             yield Problem(
-                "rollouts_per_example",
+                "rollouts_per_example" if environment.group_size is None else f"env[{index}].group_size",
                 f"`{algorithm.type}` compares a rollout with the others of its group, and in a group of 1 every "
                 "advantage is zero; set it to 8 or 16",
             )
@@ -34,12 +34,21 @@ def _algorithms(config: RLConfig) -> Iterator[Problem]:
 
 
 def _batches(config: RLConfig) -> Iterator[Problem]:
-    if config.batch_size % config.rollouts_per_example:
+    sizes = {config.group_size_for(environment) for environment in config.env}
+    if sizes == {config.rollouts_per_example} and config.batch_size % config.rollouts_per_example:
         yield Problem(
             "batch_size", f"{config.batch_size} is not a multiple of rollouts_per_example {config.rollouts_per_example}"
         )
-    if config.max_inflight_rollouts is not None and config.max_inflight_rollouts < config.rollouts_per_example:
-        yield Problem("max_inflight_rollouts", "must be at least rollouts_per_example: a group starts as a whole")
+    key = "oversampling_factor" if config.max_inflight_rollouts is None else "max_inflight_rollouts"
+    if config.max_inflight_rollouts is not None and config.oversampling_factor is not None:
+        yield Problem(
+            "oversampling_factor", "bounds what is in flight, as max_inflight_rollouts does; give one of them"
+        )
+    elif config.max_inflight < max(sizes):
+        yield Problem(key, "must allow at least rollouts_per_example rollouts: a group starts as a whole")
+    labels = [environment.label for environment in config.env]
+    for label in sorted({label for label in labels if labels.count(label) > 1}):
+        yield Problem("env", f"several environments are called {label}; give each a `name` of its own")
     if config.trainer.ranks > config.batch_size:
         yield Problem("trainer.ranks", f"{config.trainer.ranks} ranks share {config.batch_size} rollouts of a batch")
 

@@ -6,7 +6,7 @@ Shapes: N tokens of all samples one after the other, M samples.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from prime_cli.core.files import directory_written_aside
 
 COLUMNS = ("token_ids", "logprobs", "advantages", "rl_weights", "ce_weights", "ref_kl_weights", "ref_logprobs")
 """The columns of a sample, one entry per token each."""
+
+ORCHESTRATOR_STATE = "orchestrator.json"
+"""The file beside a batch with the state of the orchestrator at its cutting."""
 
 
 @dataclass
@@ -54,8 +57,11 @@ class Batch:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def write_batch(batch: Batch, folder: Path) -> None:
-    """Write `batch` to `folder`, which appears complete or not at all."""
+def write_batch(batch: Batch, folder: Path, *, orchestrator: Mapping[str, Any] | None = None) -> None:
+    """Write `batch` to `folder`, which appears complete or not at all.
+
+    `orchestrator` is the state of the orchestrator at the cutting of this batch; a checkpoint of the step takes it in.
+    """
     arrays = {
         "lengths": np.array([len(sample.token_ids) for sample in batch.samples], dtype=np.int64),
         "temperatures": np.array([sample.temperature for sample in batch.samples], dtype=np.float32),
@@ -66,6 +72,8 @@ def write_batch(batch: Batch, folder: Path) -> None:
     with directory_written_aside(folder) as aside:
         save_file(arrays, aside / "arrays.safetensors")
         (aside / "batch.json").write_text(json.dumps({"step": batch.step, "facts": batch.facts}))
+        if orchestrator is not None:
+            (aside / ORCHESTRATOR_STATE).write_text(json.dumps(orchestrator))
 
 
 def read_batch(folder: Path) -> Batch:

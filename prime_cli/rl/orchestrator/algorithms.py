@@ -40,8 +40,25 @@ class Algorithm(Protocol):
             TokensMissing: the server that sampled returned no token ids.
         """
 
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` needs."""
 
-class RewardAlgorithm:
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where the algorithm of that state was."""
+
+
+class _Stateless:
+    """Base of the algorithms that remember nothing from group to group."""
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """There is nothing to go on from."""
+
+
+class RewardAlgorithm(_Stateless):
     """Base of the algorithms that learn from rewards: one advantage per rollout, for all its sampled tokens."""
 
     def advantages(self, rollouts: Sequence[Rollout]) -> list[float]:
@@ -104,8 +121,16 @@ class RunningBaseline(RewardAlgorithm):
             self._baselines[agent] = self._decay * self._baselines[agent] + (1 - self._decay) * reward
         return values
 
+    def state(self) -> dict[str, Any]:
+        """Return the baselines."""
+        return {"baselines": dict(self._baselines)}
 
-class Echo:
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take the baselines of `state`."""
+        self._baselines = defaultdict(float, state["baselines"])
+
+
+class Echo(_Stateless):
     """GRPO on the sampled tokens; what the environment answered to them counts as a demonstration.
 
     A message of a role in `weights` that follows a turn of the model gets that cross-entropy weight on the tokens of
@@ -144,7 +169,7 @@ class Echo:
                 return
 
 
-class OnPolicyDistillation:
+class OnPolicyDistillation(_Stateless):
     """The policy samples, and a frozen teacher's log-probabilities of those tokens pull on each of them.
 
     Rewards are not used. On-policy distillation (arXiv:2306.13649) with the reverse KL, token by token.
@@ -165,7 +190,7 @@ class OnPolicyDistillation:
         return samples
 
 
-class Distillation:
+class Distillation(_Stateless):
     """The teacher samples, and its tokens are demonstrations. Rewards are not used."""
 
     async def samples(self, rollouts: Sequence[Rollout], *, temperature: float) -> list[Sample]:

@@ -1,45 +1,51 @@
 """How far generation may run ahead of training.
 
 Batch s (from 1) is trained by policy v(s-1) and produces v(s). A rollout dispatched under version v and trained in
-batch s is s - 1 - v versions stale. Pure bookkeeping: no clock, no processes.
+batch s is s - 1 - v versions stale. Pure arithmetic: no clock, no processes, no state.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+_LEAD = 1
+"""Batches that may be collected ahead of the one that is trained. More would only age in a queue."""
 
-@dataclass
+
+@dataclass(frozen=True)
 class StalenessGate:
-    """Decides when a group may be opened, and which finished groups are too old to train on.
+    """Decides when a group may be opened, when a batch may be shipped, and which groups are too old to train on.
 
     Args:
-        groups_per_batch: groups in one batch.
+        batch_size: rollouts in one batch, at the least.
         max_off_policy_steps: the staleness that is still trained on; 0 makes the run synchronous.
         max_steps: batches in the whole run; no group is opened that no batch would take.
     """
 
-    groups_per_batch: int
+    batch_size: int
     max_off_policy_steps: int
     max_steps: int
-    owed: int = 0  # groups opened and neither trained on nor dropped, plus those already trained on
 
-    def may_open(self, version: int) -> bool:
-        """Say whether one more group may be opened while the server samples with `version`.
+    def joins(self, step: int, outstanding: int) -> int:
+        """Return the batch that one more group would join while `step` is collected, if groups came back in order.
 
-        The group would join the batch that the groups before it do not fill; under `version` it is trained with
-        staleness (index of that batch) - version.
+        Args:
+            outstanding: rollouts that are in flight, or finished and not shipped yet.
         """
-        batch_index = self.owed // self.groups_per_batch
-        return batch_index < self.max_steps and batch_index - version <= self.max_off_policy_steps
+        return step + outstanding // self.batch_size
 
-    def opened(self) -> None:
-        """Count a group that was opened."""
-        self.owed += 1
+    def may_open(self, *, step: int, outstanding: int, version: int) -> bool:
+        """Say whether one more group may be opened under `version` while batch `step` is collected."""
+        joined = self.joins(step, outstanding)
+        return (
+            joined <= self.max_steps
+            and not self.is_too_old(version, joined)
+            and self.staleness(version, step) <= self._lead
+        )
 
-    def dropped(self) -> None:
-        """Count back a group that will not be trained on, so that another takes its place."""
-        self.owed -= 1
+    def may_ship(self, *, step: int, version: int) -> bool:
+        """Say whether batch `step` may go to the trainer while the server samples with `version`."""
+        return self.staleness(version, step) <= self._lead
 
     def staleness(self, version: int, step: int) -> int:
         """Return the staleness of a group dispatched under `version` when it is trained in batch `step`."""
@@ -48,3 +54,7 @@ class StalenessGate:
     def is_too_old(self, version: int, step: int) -> bool:
         """Say whether a group dispatched under `version` may no longer join batch `step`."""
         return self.staleness(version, step) > self.max_off_policy_steps
+
+    @property
+    def _lead(self) -> int:
+        return min(_LEAD, self.max_off_policy_steps)

@@ -1,4 +1,4 @@
-"""A finished group of rollouts: what it says, and what of it is trained on."""
+"""A group of rollouts from its opening to its end: what it says, and what of it is trained on."""
 
 from __future__ import annotations
 
@@ -14,14 +14,36 @@ from prime_cli.environments.rollout_errors import error_text
 from prime_cli.rl.transport import Sample
 
 
-@dataclass
-class FinishedGroup:
-    """The rollouts of one prompt, in verifiers' output form, the policy version they were dispatched under, and what of
-    them is trained on.
+@dataclass(frozen=True)
+class OpenGroup:
+    """One prompt whose rollouts are asked for, the `number`-th that the run opened.
+
+    Attributes:
+        source: the environment's name.
+        example: index of the example in the environment's training set.
+        size: how many rollouts.
+        version: the policy that the server sampled with when the group was dispatched.
+        step: the batch that it was opened for.
+        temperature: what its rollouts are sampled at.
+        frozen: another model than the policy samples them, so they never go stale.
     """
 
-    rollouts: list[dict[str, Any]]
+    number: int
+    source: str
+    example: int
+    size: int
     version: int
+    step: int = 1
+    temperature: float = 1.0
+    frozen: bool = False
+
+
+@dataclass
+class FinishedGroup:
+    """The rollouts of one prompt, in verifiers' output form, and what of them is trained on."""
+
+    opened: OpenGroup
+    rollouts: list[dict[str, Any]]
     samples: list[Sample] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -91,7 +113,9 @@ def error_counts(groups: Sequence[FinishedGroup]) -> Counter[str]:
 
 def stored_rollout(rollout: Mapping[str, Any], group: FinishedGroup) -> dict[str, Any]:
     """Return the part of a rollout that is kept on disk: everything but the token columns."""
-    return {key: value for key, value in rollout.items() if key != "trajectory"} | {"policy_version": group.version}
+    opened = group.opened
+    about = {"env": opened.source, "group": opened.number, "policy_version": opened.version}
+    return {key: value for key, value in rollout.items() if key != "trajectory"} | about
 
 
 def _kind_of(error: Any) -> str:

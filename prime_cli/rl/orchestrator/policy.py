@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import httpx
@@ -68,12 +69,12 @@ class InferenceAdmin:
 class PolicyWatcher:
     """Keeps the server's weights at the newest broadcast version.
 
-    `version` is what the server samples with now; `changed` is set whenever it rises.
+    `version` is what the server samples with now; `observers` are called whenever it has risen.
     """
 
     def __init__(self, run: RunDirectory, admin: InferenceAdmin) -> None:
         self.version = 0
-        self.changed = asyncio.Event()
+        self.observers: list[Callable[[], None]] = []
         self.update_seconds = 0.0
         self._run = run
         self._admin = admin
@@ -90,4 +91,5 @@ class PolicyWatcher:
             await self._admin.load_weights(self._run, newest)
             self.update_seconds = loop.time() - started
             self.version = newest
-            self.changed.set()
+            for observer in self.observers:
+                observer()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.rl.orchestrator.groups import FinishedGroup, error_counts, failed_rollouts, rollout_metrics
+from prime_cli.rl.orchestrator.groups import FinishedGroup, OpenGroup, error_counts, failed_rollouts, rollout_metrics
 from prime_cli.rl.orchestrator.samples import TokensMissing, samples_of_rollout
 
 
@@ -49,6 +49,10 @@ def test_a_rollout_without_token_ids_is_refused() -> None:
         samples_of_rollout([{"tokens": None}], advantage=1.0, temperature=1.0)
 
 
+def opened(version: int) -> OpenGroup:
+    return OpenGroup(number=1, source="e", example=0, size=2, version=version)
+
+
 def rollout(reward: float, error: str | None = None) -> dict[str, Any]:
     return {
         "reward": reward,
@@ -59,7 +63,7 @@ def rollout(reward: float, error: str | None = None) -> dict[str, Any]:
 
 
 def test_failed_rollouts_are_counted_and_not_scored() -> None:
-    group = FinishedGroup([rollout(1.0), rollout(0.0), rollout(0.0, error="boom")], version=0)
+    group = FinishedGroup(opened(0), [rollout(1.0), rollout(0.0), rollout(0.0, error="boom")])
     values = rollout_metrics([group], [])
     assert values["reward/mean"] == 0.5
     assert values["errors"] == 1
@@ -67,7 +71,7 @@ def test_failed_rollouts_are_counted_and_not_scored() -> None:
 
 
 def test_groups_without_variance_count_in_the_reward() -> None:
-    groups = [FinishedGroup([rollout(1.0), rollout(1.0)], 0), FinishedGroup([rollout(0.0), rollout(1.0)], 0)]
+    groups = [FinishedGroup(opened(0), [rollout(reward), rollout(1.0)]) for reward in (1.0, 0.0)]
     values = rollout_metrics(groups, [])
     assert values["reward/mean"] == 0.75
     assert values["groups/zero_advantage"] == 0.5
@@ -75,20 +79,20 @@ def test_groups_without_variance_count_in_the_reward() -> None:
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), None])
 def test_a_reward_that_is_no_number_is_an_error_and_does_not_count(reward: Any) -> None:
-    group = FinishedGroup([rollout(1.0), rollout(0.0), {**rollout(0.0), "reward": reward}], version=0)
+    group = FinishedGroup(opened(0), [rollout(1.0), rollout(0.0), {**rollout(0.0), "reward": reward}])
     assert group.rewards == [1.0, 0.0]
     assert rollout_metrics([group], [])["errors"] == 1
 
 
 def test_a_group_that_raised_is_a_record_of_failed_rollouts() -> None:
     failed = failed_rollouts({"example_id": 3, "prompt": []}, PrimeError("it broke\n  in line 1"), 2)
-    group = FinishedGroup(failed, version=1)
+    group = FinishedGroup(opened(1), failed)
     assert group.clean == []
     assert error_counts([group]) == {"it broke": 2}
     assert rollout_metrics([group], [])["rollouts"] == 2
 
 
 def test_a_group_in_which_everything_failed_yields_nothing() -> None:
-    group = FinishedGroup([rollout(0.0, error="boom")] * 2, version=0)
+    group = FinishedGroup(opened(0), [rollout(0.0, error="boom")] * 2)
     assert group.clean == []
     assert rollout_metrics([group], [])["reward/mean"] == 0.0

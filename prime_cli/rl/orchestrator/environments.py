@@ -1,0 +1,147 @@
+"""Starts the workers of a run's environments, and makes of each environment a source of groups."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prime_cli.environments.runtime import (
+    ENVIRONMENTS_VARIABLE,
+    ClientType,
+    EnvironmentSpec,
+    EnvironmentWorkers,
+    ModelEndpoint,
+)
+from prime_cli.environments.target import locate_target
+from prime_cli.models.folder import load_tokenizer
+from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig
+from prime_cli.rl.config import RLConfig
+from prime_cli.rl.environment_config import EnvironmentConfig
+from prime_cli.rl.orchestrator.algorithms import Algorithm, Encode, algorithm_of
+from prime_cli.rl.orchestrator.examples import ShuffledSampler
+from prime_cli.rl.orchestrator.policy import InferenceAddress
+from prime_cli.rl.orchestrator.sources import Source, WorkerGroups
+from prime_cli.rl.orchestrator.teacher import Teacher, TeacherAddress
+
+
+class RunEnvironments:
+    """The environments of a run: workers while it goes on, sources for its loop.
+
+    Args:
+        policy: the server that most rollouts are sampled from.
+        teacher: the model that judges tokens, or samples them.
+    """
+
+    def __init__(self, config: RLConfig, logs: Path, policy: InferenceAddress, teacher: TeacherAddress | None) -> None:
+        self._config = config
+        self._policy = policy
+        self._teacher_address = teacher
+        self._variables: dict[str, str] = json.loads(os.environ.get(ENVIRONMENTS_VARIABLE, "{}"))
+        judged = any(config.algorithm_for(environment).type == "opd" for environment in config.env)
+        self._teacher = Teacher(teacher) if judged and teacher is not None else None
+        self.workers = {environment.label: self._workers_of(environment, logs) for environment in config.env}
+
+    async def start(self) -> list[Source]:
+        """Start all workers; return the sources in the order of the configuration.
+
+        Raises:
+            EnvironmentFailed: an environment does not load, or has no training examples.
+            EnvironmentWorkerDied: a worker ended while loading.
+        """
+        return list(await asyncio.gather(*(self._start(environment) for environment in self._config.env)))
+
+    async def close(self) -> None:
+        """End all workers."""
+        await asyncio.gather(*(workers.close() for workers in self.workers.values()))
+        if self._teacher is not None:
+            await self._teacher.close()
+
+    def _workers_of(self, environment: EnvironmentConfig, logs: Path) -> EnvironmentWorkers:
+        target = locate_target(environment.reference)
+        return EnvironmentWorkers(
+            EnvironmentSpec(target.identity.name, environment.args, environment.label, self._variables),
+            python=target.python,
+            num_workers=environment.workers or self._config.orchestrator.env_workers,
+            log_directory=logs,
+            search_path=target.search_path,
+        )
+
+    async def _start(self, environment: EnvironmentConfig) -> Source:
+        workers = self.workers[environment.label]
+        about = await workers.start()
+        rows = await workers.examples("train")
+        settings = self._config.algorithm_for(environment)
+        endpoint, sampling = self._sampled_by(environment, settings)
+        return Source(
+            name=environment.label,
+            group_size=self._config.group_size_for(environment),
+            run_group=WorkerGroups(
+                workers,
+                rows,
+                endpoint,
+                sampling,
+                timeout_s=environment.timeout,
+                retries=environment.retries,
+                whole_groups=about.needs_group_scoring,
+            ),
+            sampler=ShuffledSampler(len(rows), self._config.seed),
+            algorithm=self._algorithm(settings),
+            ratio=environment.ratio,
+            temperature=lambda step: float(sampling["temperature"]),
+            frozen=settings.type == "sft",
+        )
+
+    def _algorithm(self, settings: AlgorithmConfig) -> Algorithm:
+        encode: Encode | None = None
+        if settings.type == "echo":
+            tokenizer = load_tokenizer(self._config.model)
+
+            def encode(text: str) -> list[int]:
+                ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+                return ids
+
+        longest = self._config.trainer.seq_len - 1  # a server needs room for one token more
+
+        async def score(token_ids: Sequence[int]) -> list[float]:
+            assert self._teacher is not None, "the algorithm has a teacher"
+            return await self._teacher.score(token_ids[:longest])
+
+        return algorithm_of(settings, score=score, encode=encode)
+
+    def _sampled_by(
+        self, environment: EnvironmentConfig, settings: AlgorithmConfig
+    ) -> tuple[ModelEndpoint, dict[str, Any]]:
+        """Return the model that samples the rollouts, and how it samples."""
+        common = self._config.sampling_for(environment)
+        kind = self._config.orchestrator.client_type
+        if settings.type != "sft":
+            endpoint = ModelEndpoint(
+                base_url=self._policy.base_url,
+                model=self._policy.model,
+                client_type=kind,
+                tokenizer=str(self._config.model),
+                renderer=self._config.orchestrator.renderer,
+            )
+            return endpoint, sampling_arguments(common, kind)
+        teacher = self._teacher_address
+        assert teacher is not None, "the launcher names the teacher"
+        assert self._config.teacher is not None, "the configuration holds the teacher"
+        key = os.environ.get(teacher.api_key_var or "", "") or "EMPTY"
+        endpoint = ModelEndpoint(teacher.base_url, teacher.model, api_key=key, headers=teacher.headers)
+        return endpoint, sampling_arguments(self._config.teacher.sampling or common)
+
+
+def sampling_arguments(sampling: SamplingConfig, client_type: ClientType = "openai_chat_completions") -> dict[str, Any]:
+    """Return what is sent with each request: always with token ids and log-probabilities, never with a cut."""
+    arguments = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens, "top_p": 1.0}
+    if client_type == "renderer":  # it asks for both itself, and takes every other key for a sampling parameter
+        return {**arguments, "extra_body": dict(sampling.extra_body)}
+    return {
+        **arguments,
+        "logprobs": True,
+        "extra_body": {**sampling.extra_body, "return_token_ids": True},
+    }
