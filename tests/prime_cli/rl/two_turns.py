@@ -8,7 +8,7 @@ from typing import Any
 
 from prime_cli.environments.runtime import EnvironmentSpec, EnvironmentWorkers, ModelEndpoint
 from prime_cli.rl.algorithm_config import SamplingConfig
-from prime_cli.rl.orchestrator.process import sampling_arguments
+from prime_cli.rl.orchestrator.environments import sampling_arguments
 
 ENVIRONMENT = '''
 import verifiers as vf
