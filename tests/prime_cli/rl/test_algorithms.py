@@ -152,7 +152,7 @@ def test_an_environment_may_have_an_algorithm_of_its_own() -> None:
         ({"rollouts_per_example": 1}, "`grpo` compares a rollout with the others of its group"),
         ({"orchestrator": {"algo": {"type": "max_rl"}}, "rollouts_per_example": 1}, "`max_rl` compares"),
         ({"orchestrator": {"algo": {"type": "opd"}}}, "`opd` learns from a teacher; add [teacher]"),
-        ({"teacher": {"model": "t"}}, "no algorithm that learns from one"),
+        ({"teacher": {"model": "t"}}, "no algorithm learns from one"),
         ({"orchestrator": {"algo": {"rae_decay": 0.5}}}, "`rae_decay` belongs to type `rae`"),
         ({"sampling": {"top_p": 0.9}}, "`top_p` would cut the distribution"),
         ({"sampling": {"extra_body": {"top_k": 20, "min_p": 0.1}}}, "`top_k` and `min_p` would cut"),
