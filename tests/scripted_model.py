@@ -26,7 +26,8 @@ Answer = Callable[[list[dict[str, Any]]], "str | Refusal"]
 def scripted_model(answer: Answer, *, models: tuple[str, ...] = ("scripted",)) -> Iterator[str]:
     """Yield the base URL of a server that answers every chat completion with `answer(messages)`.
 
-    Asked for token ids, it gives the prompt the ids 7, 8, 9 and each letter of the answer its code point.
+    Asked for token ids, it gives the prompt the ids 7, 8, 9 and each letter of the answer its code point; an empty
+    answer has the id 0, as one that only ends.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -71,9 +72,10 @@ def completion(request: dict[str, Any], text: str) -> dict[str, Any]:
     body: dict[str, Any] = {"id": "x", "object": "chat.completion", "created": 0, "model": request["model"]}
     if request.get("return_token_ids"):
         body["prompt_token_ids"] = [7, 8, 9]
-        choice["token_ids"] = [ord(letter) for letter in text]
+        letters = text or "\0"
+        choice["token_ids"] = [ord(letter) for letter in letters]
         choice["logprobs"] = {
-            "content": [{"token": letter, "logprob": -0.5, "bytes": None, "top_logprobs": []} for letter in text]
+            "content": [{"token": letter, "logprob": -0.5, "bytes": None, "top_logprobs": []} for letter in letters]
         }
     usage = {"prompt_tokens": 3, "completion_tokens": len(text), "total_tokens": 3 + len(text)}
     return {**body, "choices": [choice], "usage": usage}

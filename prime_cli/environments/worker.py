@@ -116,7 +116,7 @@ class EnvironmentHost:
     def _client(self, endpoint: dict[str, Any]) -> Any:
         key = json.dumps(endpoint, sort_keys=True)
         if key not in self._clients:
-            self._clients[key] = _client_of_type(endpoint)
+            self._clients[key] = worker_client.takes_empty_answers(_client_of_type(endpoint))
         return self._clients[key]
 
 

@@ -120,3 +120,27 @@ def _parsed(body: bytes, cast_to: Any) -> Any:
     except ValidationError:
         # Some servers leave fields out; this way of reading takes what there is.
         return cast_to.construct(**json.loads(body))
+
+
+def takes_empty_answers(client: Any) -> Any:
+    """Return `client`, one of the library's, which from now on takes an empty message for an answer if it was sampled.
+
+    The library makes an error of it, and a rollout with an error is not trained on: then nothing would keep a policy
+    from saying nothing, and it learns to. What the environment makes of the empty message is the environment's to say.
+    """
+    refuse_empty = client.raise_from_native_response
+
+    async def refuse_unsampled(response: Any) -> None:
+        if not _was_sampled(response):
+            await refuse_empty(response)
+
+    client.raise_from_native_response = refuse_unsampled
+    return client
+
+
+def _was_sampled(response: Any) -> bool:
+    """Say whether the answer names the tokens that it is made of, be it only the one that ends it."""
+    if isinstance(response, dict):
+        return bool(response.get("completion_ids"))
+    choices = getattr(response, "choices", None) or []
+    return len(choices) == 1 and bool(getattr(choices[0], "token_ids", None))

@@ -19,11 +19,23 @@ if TYPE_CHECKING:
 END_OF_TEXT = "<|endoftext|>"
 END_OF_MESSAGE = "<|im_end|>"
 SPECIAL_TOKENS = (END_OF_TEXT, "<|im_start|>", END_OF_MESSAGE, "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
+# Text like any other, but one token each: nothing hides them, and a byte-level model need not spell them.
+TOOL_CALL_MARKERS = ("<tool_call>", "</tool_call>")
 
-# A message is its role's marker, its text, and one end marker: a conversation that goes on extends its own tokens.
+# A message is its role's marker, its text, its tool calls, and one end marker: a conversation that goes on extends its
+# own tokens. Tools are shown as signatures, `name(parameter)`: their schemas would be most of a small model's prompt.
 CHAT_TEMPLATE = (
+    "{% if tools %}<|system|>"
+    "{% for tool in tools %}{% set function = tool.function or tool %}"
+    "{{ function.name + '(' + ((function.parameters or {}).properties or {}) | join(', ') + ')' }}"
+    "{{ '' if loop.last else '\n' }}{% endfor %}<|im_end|>{% endif %}"
     "{% for message in messages %}"
-    "{{ '<|' + message['role'] + '|>' + (message['content'] or '') + '<|im_end|>' }}"
+    "{{ '<|' + message['role'] + '|>' + (message['content'] or '') }}"
+    "{% for call in message['tool_calls'] or [] %}{% set function = call.function or call %}"
+    '{{ \'<tool_call>{"name": "\' + function.name + \'", "arguments": \' }}'
+    "{{ function.arguments if function.arguments is string else function.arguments | tojson }}"
+    "{{ '}</tool_call>' }}{% endfor %}"
+    "{{ '<|im_end|>' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
@@ -87,7 +99,7 @@ def write_model(preset: str, folder: Path, *, seed: int = 0, force: bool = False
 
 def byte_tokenizer(shape: TinyQwen3) -> PreTrainedTokenizerFast:
     """Return a tokenizer whose tokens are the 256 bytes and the chat markers, with the chat template set."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -96,6 +108,7 @@ def byte_tokenizer(shape: TinyQwen3) -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    tokenizer.add_tokens([AddedToken(marker, normalized=False) for marker in TOOL_CALL_MARKERS])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END_OF_MESSAGE,

@@ -51,11 +51,18 @@ def conversation_of_row(row: Any, where: str) -> Conversation:
 
 
 def conversation_of_example(row: Mapping[str, Any]) -> Conversation | None:
-    """Return an environment's example as a conversation: its prompt, answered by its `answer`; None without one."""
+    """Return an environment's example as a conversation, or None where it shows nothing to learn.
+
+    After its prompt comes its `demonstration`, the messages of a whole episode, or else its `answer` as the only reply.
+    What it has under `tools` or `tool_defs` may be called.
+    """
+    tools = _tools(row["tools"] if row.get("tools") is not None else row.get("tool_defs"))
+    if row.get("demonstration"):
+        return Conversation([*_messages(row["prompt"], "user"), *_messages(row["demonstration"], "assistant")], tools)
     answer = row.get("answer")
     if not isinstance(answer, str) or not answer:
         return None
-    return Conversation([*_messages(row["prompt"], "user"), {"role": "assistant", "content": answer}])
+    return Conversation([*_messages(row["prompt"], "user"), {"role": "assistant", "content": answer}], tools)
 
 
 def _messages(value: Any, role_of_a_text: str | None) -> list[Message]:

@@ -26,7 +26,7 @@ def load_conversations(
 
     Raises:
         ConfigError: it is missing, cannot be read or is empty, or a row of it is no demonstration; names the row.
-        PrimeError: the environment does not load, or its examples carry no answers.
+        PrimeError: the environment does not load, or its examples carry nothing to learn from.
     """
     if source.path is not None:
         rows = _file_rows(source.path)
@@ -46,7 +46,7 @@ def _of_environment(source: SourceConfig, log_directory: Path, note: Note) -> li
     known = [conversation for row in rows if (conversation := conversation_of_example(row)) is not None]
     if not known:
         raise ConfigError(
-            f"the training examples of {source.env} carry no `answer` to learn from",
+            f"the training examples of {source.env} carry no `answer` and no `demonstration` to learn from",
             hint="write demonstrations to a JSONL file and set data.path",
         )
     return known

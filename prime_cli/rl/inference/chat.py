@@ -9,6 +9,7 @@ from typing import Any
 from prime_cli.rl.inference.engine import Completion
 from prime_cli.rl.inference.protocol import ChatRequest
 from prime_cli.rl.inference.token_protocol import TokenizeRequest
+from prime_cli.rl.inference.tool_calls import with_parsed_arguments
 
 _REMEMBERED_PROMPTS = 4096
 
@@ -63,7 +64,7 @@ class ChatTokenizer:
     ) -> list[int]:
         try:
             ids: list[int] = self._tokenizer.apply_chat_template(
-                [_with_plain_content(message) for message in messages],
+                [_as_templates_expect(message) for message in messages],
                 tools=tools,
                 add_generation_prompt=to_be_answered,
                 tokenize=True,
@@ -91,8 +92,10 @@ class ChatTokenizer:
         return list(configured) if isinstance(configured, list | tuple) else [int(configured)]
 
 
-def _with_plain_content(message: dict[str, Any]) -> dict[str, Any]:
-    """Join a list of text parts into one string, as templates expect."""
+def _as_templates_expect(message: dict[str, Any]) -> dict[str, Any]:
+    """Join a list of text parts into one string, and parse the arguments of tool calls."""
+    if message.get("tool_calls"):
+        message = with_parsed_arguments(message)
     content = message.get("content")
     if isinstance(content, list):
         unsupported = [part.get("type") for part in content if part.get("type") != "text"]

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from prime_cli.rl.inference.engine import Completion
 from prime_cli.rl.inference.sampling import SamplingParameters
+from prime_cli.rl.inference.tool_calls import assistant_message
 
 MAX_COMPLETION_TOKENS_DEFAULT = 256
 
@@ -50,6 +51,7 @@ class ChatRequest(SamplingRequest):
     messages: list[dict[str, Any]] = Field(min_length=1)
     logprobs: bool | None = False
     tools: list[dict[str, Any]] | None = None
+    tool_choice: Literal["auto", "none"] | None = None
     return_token_ids: bool | None = False
     chat_template_kwargs: dict[str, Any] | None = None
 
@@ -69,10 +71,12 @@ def chat_response(
     `tokens` are the sampled tokens as strings, needed when log-probabilities were asked for. Every answer carries the
     policy versions of its first and last token, and with `return_token_ids` the exact ids of prompt and completion.
     """
+    message = assistant_message(text, parse_tools=bool(request.tools) and request.tool_choice != "none")
+    calls_tools = "tool_calls" in message and completion.finish_reason == "stop"
     choice: dict[str, Any] = {
         "index": 0,
-        "message": {"role": "assistant", "content": text},
-        "finish_reason": completion.finish_reason,
+        "message": message,
+        "finish_reason": "tool_calls" if calls_tools else completion.finish_reason,
         "logprobs": None,
     }
     if request.logprobs and tokens is not None:

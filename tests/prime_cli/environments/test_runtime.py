@@ -137,6 +137,18 @@ async def test_the_tokens_that_the_server_sampled_come_back_with_the_trajectory(
     assert tokens["completion_mask"] == [1]
 
 
+async def test_an_empty_message_is_an_answer_where_it_was_sampled_and_an_error_where_that_cannot_be_told(
+    door: EnvironmentWorkers, model: ModelEndpoint
+) -> None:
+    sampling = {"logprobs": True, "extra_body": {"return_token_ids": True}}
+    sampled = await door.run_rollout({**says(""), "answer": "x"}, model, sampling, state_columns=["trajectory"])
+    assert sampled["error"] is None
+    assert sampled["reward"] == 0.0
+    assert sampled["trajectory"][0]["tokens"]["completion_ids"] == [0]
+    unknown = await door.run_rollout(says(""), model, {})
+    assert "EmptyModelResponseError" in str(unknown["error"])
+
+
 async def test_requests_with_a_limit_of_time_are_spread_over_the_workers_too(
     door: EnvironmentWorkers, model: ModelEndpoint
 ) -> None:

@@ -135,3 +135,10 @@ def test_an_example_without_an_answer_is_no_demonstration() -> None:
     assert conversation_of_example({"prompt": [USER], "answer": "ba"}) == Conversation([USER, ASSISTANT])
     assert conversation_of_example({"prompt": [USER], "answer": ""}) is None
     assert conversation_of_example({"prompt": [USER]}) is None
+
+
+def test_an_example_with_a_demonstration_is_learnt_over_all_its_turns_with_its_tools() -> None:
+    tool = {"name": "look", "parameters": {"properties": {}}}
+    row = {"prompt": [USER], "answer": "c", "demonstration": [ASSISTANT, USER, ASSISTANT], "tools": json.dumps([tool])}
+    expected = Conversation([USER, ASSISTANT, USER, ASSISTANT], [{"type": "function", "function": tool}])
+    assert conversation_of_example(row) == expected
