@@ -91,16 +91,19 @@ def plot(
 ) -> None:
     """Draw the reward curve of a run in the terminal, and save it as a picture."""
     from prime_cli.core import output as out
+    from prime_cli.rl.evaluation.output import eval_rewards
     from prime_cli.rl.plot import reward_curve, save_curve, terminal_curve
     from prime_cli.rl.run_directory import RunDirectory
 
     rewards = reward_curve(RunDirectory(run_directory))
+    evaluations = eval_rewards(RunDirectory(run_directory))
     if picture is not None:
-        save_curve(rewards, picture, title=run_directory.name)
+        save_curve(rewards, picture, title=run_directory.name, evaluations=evaluations)
     if out.mode().json:
-        out.print_json({"rewards": rewards, "picture": str(picture) if picture else None})
+        out.print_json({"rewards": rewards, "evaluations": evaluations, "picture": str(picture) if picture else None})
         return
-    typer.echo(terminal_curve(rewards, colour=out.stdout_console().is_terminal and not out.mode().plain))
+    colour = out.stdout_console().is_terminal and not out.mode().plain
+    typer.echo(terminal_curve(rewards, colour=colour, evaluations=evaluations))
     if picture is not None:
         out.note(f"picture: {picture}")
 

@@ -59,17 +59,19 @@ def list_runs(folder: Folder = _RUNS) -> None:
 def show(run: Run, folder: Folder = _RUNS) -> None:
     """Show how a run went, or how it stands: state, steps, rewards, weights, what its processes said last, and alarms.
 
-    JSON output (--output json): the object of `list`, with config, doing: {process: what it does}, and
-    alarms: [{figure, words}]
+    JSON output (--output json): the object of `list`, with config, doing: {process: what it does},
+    evaluations: {name: [[step, reward]]} and alarms: [{figure, words}]
     """
     from dataclasses import asdict
 
     from prime_cli.core import output as out
+    from prime_cli.rl.evaluation.output import eval_rewards
     from prime_cli.rl.runs import alarms_in, facts_of, open_run, read_run_config
 
     found = open_run(run, folder)
     facts = _facts(facts_of(found))
     alarms = alarms_in(found)
+    evaluations = eval_rewards(found)
     doing = {}
     for name in ("inference", "orchestrator", "trainer"):
         status = found.read_status(name)
@@ -77,9 +79,12 @@ def show(run: Run, folder: Folder = _RUNS) -> None:
             doing[name] = status[0]
     if out.mode().json:
         sounding = [asdict(alarm) for alarm in alarms]
-        out.print_json({**facts, "doing": doing, "alarms": sounding, "config": read_run_config(found)})
+        out.print_json(
+            {**facts, "doing": doing, "evaluations": evaluations, "alarms": sounding, "config": read_run_config(found)}
+        )
         return
     rows = [(key.replace("_", " "), value) for key, value in facts.items() if value not in (None, [])]
+    rows += [(name, _rises(rewards)) for name, rewards in evaluations.items()]
     rows += [(name, words) for name, words in doing.items() if facts["state"] != "finished"]
     out.print_table(("", "value"), rows)
     for alarm in alarms:
@@ -179,6 +184,12 @@ def _facts(run: RunFacts) -> dict[str, Any]:
     facts = asdict(run) | {"path": str(run.path)}
     del facts["started"]
     return {"name": run.path.name, **facts}
+
+
+def _rises(rewards: list[tuple[int, float]]) -> str:
+    """Return the first and the last reward of an evaluation, and its best one, if it is another."""
+    chosen = dict.fromkeys([rewards[0], max(rewards, key=lambda entry: entry[1]), rewards[-1]])
+    return ", ".join(f"{reward:.3f} at step {step}" for step, reward in chosen)
 
 
 def _figure(value: Any) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prime_cli.core.statistics import Estimate, clustered_mean, pass_all_k, pass_at_k, powers_of_two_up_to
 from prime_cli.evals.figures import RolloutFigures
-from prime_cli.evals.statistics import Estimate, clustered_mean, pass_all_k, pass_at_k, powers_of_two_up_to
 
 PASS_THRESHOLD = 0.5
 

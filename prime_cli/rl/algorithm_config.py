@@ -12,6 +12,28 @@ from prime_cli.rl.step_config import TypedTable
 _OF_THE_TEMPLATE = {"enable_thinking": bool, "reasoning_effort": str}
 
 
+def told_to_the_template(values: Any) -> Any:
+    """Return the keys of a table of sampling with those that are for the chat template put where it gets them.
+
+    Raises:
+        ValueError: both ways of asking for thought are given, or one with a value of another kind.
+    """
+    if not isinstance(values, dict):
+        return values
+    asked = {key: values[key] for key in _OF_THE_TEMPLATE if values.get(key) is not None}
+    if len(asked) > 1:
+        raise ValueError("`enable_thinking` and `reasoning_effort` exclude each other; give the one that the model has")
+    for key, value in asked.items():
+        if not isinstance(value, _OF_THE_TEMPLATE[key]):
+            raise ValueError(f"`{key}` is a {_OF_THE_TEMPLATE[key].__name__}, found {value!r}")
+    rest = {key: value for key, value in values.items() if key not in _OF_THE_TEMPLATE}
+    body = rest.get("extra_body") or {}
+    if not asked or not isinstance(body, dict):
+        return rest
+    told = body.get("chat_template_kwargs") or {}
+    return rest | {"extra_body": body | {"chat_template_kwargs": told | asked}}
+
+
 class SamplingConfig(StrictModel):
     """How training rollouts sample. A distribution that top_p, top_k or min_p cut cannot be trained on exactly.
 
@@ -26,22 +48,7 @@ class SamplingConfig(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _thinking_is_told_to_the_template(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        asked = {key: values[key] for key in _OF_THE_TEMPLATE if values.get(key) is not None}
-        if len(asked) > 1:
-            raise ValueError(
-                "`enable_thinking` and `reasoning_effort` exclude each other; give the one that the model has"
-            )
-        for key, value in asked.items():
-            if not isinstance(value, _OF_THE_TEMPLATE[key]):
-                raise ValueError(f"`{key}` is a {_OF_THE_TEMPLATE[key].__name__}, found {value!r}")
-        rest = {key: value for key, value in values.items() if key not in _OF_THE_TEMPLATE}
-        body = rest.get("extra_body") or {}
-        if not asked or not isinstance(body, dict):
-            return rest
-        told = body.get("chat_template_kwargs") or {}
-        return rest | {"extra_body": body | {"chat_template_kwargs": told | asked}}
+        return told_to_the_template(values)
 
     @model_validator(mode="before")
     @classmethod

@@ -12,6 +12,7 @@ from prime_cli.core.config_file import ImpossibleSettings, StrictModel
 from prime_cli.environments.runtime import ClientType
 from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig, TeacherConfig
 from prime_cli.rl.environment_config import EnvironmentConfig
+from prime_cli.rl.eval_config import EvalConfig, HeldOutConfig
 from prime_cli.rl.inference_config import InferenceConfig
 from prime_cli.rl.refusals import impossible_combinations
 from prime_cli.rl.step_config import LossConfig, StepConfig
@@ -81,6 +82,8 @@ class RLConfig(StrictModel):
     seed: int = 0
     env_files: list[Path] = Field(default_factory=list)
     sampling: SamplingConfig = SamplingConfig()
+    eval: EvalConfig | None = None
+    val: HeldOutConfig | None = None
     teacher: TeacherConfig | None = None
     trainer: TrainerConfig = TrainerConfig()
     orchestrator: OrchestratorConfig = OrchestratorConfig()

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from prime_cli.rl.alarms import Alarm, alarms_of, error_kinds
+from prime_cli.rl.evaluation.output import SOURCE, eval_line
 from prime_cli.rl.launcher import PROCESSES
 from prime_cli.rl.run_directory import RunDirectory, read_metrics
 
@@ -26,6 +27,7 @@ class StepRecords:
     def __init__(self) -> None:
         self.steps: dict[int, dict[str, Any]] = {}
         self.num_records = 0
+        self.evaluations: list[dict[str, Any]] = []
         self._offset = 0
 
     def update(self, run: RunDirectory) -> list[int]:
@@ -36,6 +38,8 @@ class StepRecords:
         for record in records:
             step = self.steps.setdefault(record["step"], {"sources": set()})
             step.update(record)
+            if record["source"] == SOURCE:
+                self.evaluations.append(record)
             step["sources"].add(record["source"])
             if step["sources"] >= {"orchestrator", "trainer"}:
                 complete.append(record["step"])
@@ -72,8 +76,11 @@ class PlainDisplay:
     def observe(self, run: RunDirectory) -> None:
         """Print what is new."""
         known = self._records.num_records
+        told = len(self._records.evaluations)
         for step in self._records.update(run):
             self._console.print(step_line(self._records.steps[step], self._max_steps), markup=False)
+        for record in self._records.evaluations[told:]:
+            self._console.print(eval_line(record), markup=False)
         if known != self._records.num_records:
             self._sound(alarms_of(self._records.in_order()))
         if not self._records.steps:

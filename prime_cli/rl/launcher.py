@@ -88,7 +88,8 @@ def run_training(
     engine = chosen_engine(config.inference)
     if config.trainer.ranks > 1:
         check_devices(config.trainer.ranks, count_gpus())
-    targets = [find_target(environment.reference, note) for environment in config.env]
+    evaluated = [] if config.eval is None else config.eval.env
+    targets = [find_target(environment.reference, note) for environment in [*config.env, *evaluated]]
     resolved = config.model_copy(update={"model": config.model.resolve()})
     name = config.name or f"{targets[0].identity.name}--{resolved.model.name}--{secrets.token_hex(4)}"
     run = create_run_directory(config.output_dir, name, resolved.model_dump(mode="json"))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.rl.run_directory import RunDirectory, read_metrics
 
 _SMOOTHING_STEPS = 5
+
+Evaluations = Mapping[str, Sequence[tuple[int, float]]]
+"""By name, the steps of an evaluation and its mean reward then."""
 
 
 def reward_curve(run: RunDirectory) -> list[float]:
@@ -30,23 +34,33 @@ def smoothed(values: list[float], steps: int = _SMOOTHING_STEPS) -> list[float]:
     return [sum(values[max(0, i - steps + 1) : i + 1]) / (i + 1 - max(0, i - steps + 1)) for i in range(len(values))]
 
 
-def terminal_curve(rewards: list[float], *, width: int = 80, height: int = 18, colour: bool = True) -> str:
-    """Return the curve drawn with characters."""
+def terminal_curve(
+    rewards: list[float],
+    *,
+    width: int = 80,
+    height: int = 18,
+    colour: bool = True,
+    evaluations: Evaluations | None = None,
+) -> str:
+    """Return the curve drawn with characters, and those of `evaluations` beside it."""
     import plotext
 
     plotext.clear_figure()
     steps = list(range(1, len(rewards) + 1))
     plotext.theme("clear")
     plotext.plot_size(width, height)
-    plotext.plot(steps, rewards, marker="braille", color="green" if colour else None)
-    plotext.ylim(0, max(1.0, max(rewards)))
+    plotext.plot(steps, rewards, marker="braille", color="green" if colour else None,
+                 label="training" if evaluations else None)  # fmt: skip
+    for name, points in (evaluations or {}).items():
+        plotext.plot(*zip(*points, strict=True), marker="dot", label=name)
+    plotext.ylim(0, max(1.0, *rewards))
     plotext.title("mean reward per step")
     plotext.xlabel("step")
     text = plotext.build()
     return str(text if colour else plotext.uncolorize(text)).rstrip()
 
 
-def save_curve(rewards: list[float], path: Path, *, title: str) -> None:
+def save_curve(rewards: list[float], path: Path, *, title: str, evaluations: Evaluations | None = None) -> None:
     """Write the curve as a picture; the format follows the suffix (.png or .svg).
 
     Raises:
@@ -61,6 +75,8 @@ def save_curve(rewards: list[float], path: Path, *, title: str) -> None:
     figure, axes = pyplot.subplots(figsize=(7.2, 4), dpi=120)
     axes.plot(steps, rewards, color="#9ecae1", linewidth=1, label="each step")
     axes.plot(steps, smoothed(rewards), color="#08519c", linewidth=2, label=f"mean of {_SMOOTHING_STEPS}")
+    for name, points in (evaluations or {}).items():
+        axes.plot(*zip(*points, strict=True), marker="o", markersize=4, linewidth=1.5, label=name)
     axes.set(xlabel="step", ylabel="mean reward of all rollouts", ylim=(0, max(1.0, max(rewards)) * 1.02), title=title)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

@@ -3,6 +3,7 @@
 config.json            the resolved configuration
 metrics.jsonl          one record per step and source (orchestrator, trainer)
 rollouts/step_S.jsonl  the rollouts of batch S
+rollouts/eval/step_S/  those of evaluations as of step S, a file for each environment; rollouts/val/ the same
 batches/step_S/        what the orchestrator hands to the trainer; removed once trained
 broadcasts/step_V/     weights of policy version V on their way to the inference server; removed once stale
 weights/step_N/        weights in Hugging Face layout
@@ -62,6 +63,11 @@ class RunDirectory:
     def rollouts(self, step: int) -> Path:
         """The rollouts of batch `step`, one JSON object per line."""
         return self.path / "rollouts" / f"step_{step}.jsonl"
+
+    def eval_rollouts(self, name: str, step: int) -> Path:
+        """The rollouts of the evaluation of `name` (eval/ENVIRONMENT, val/ENVIRONMENT) as of `step`."""
+        kind, _, environment = name.partition("/")
+        return self.path / "rollouts" / kind / f"step_{step}" / f"{environment}.jsonl"
 
     def batch(self, step: int) -> Path:
         """The folder with the training batch of `step`."""

@@ -21,6 +21,8 @@ from prime_cli.models.folder import load_tokenizer
 from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.environment_config import EnvironmentConfig
+from prime_cli.rl.evaluation.environments import LoadedEnvironment, hold_out
+from prime_cli.rl.evaluation.evaluator import Row
 from prime_cli.rl.orchestrator.algorithms import Algorithm, Encode, algorithm_of
 from prime_cli.rl.orchestrator.examples import ShuffledSampler
 from prime_cli.rl.orchestrator.policy import InferenceAddress
@@ -43,7 +45,10 @@ class RunEnvironments:
         self._variables: dict[str, str] = json.loads(os.environ.get(ENVIRONMENTS_VARIABLE, "{}"))
         judged = any(config.algorithm_for(environment).type == "opd" for environment in config.env)
         self._teacher = Teacher(teacher) if judged and teacher is not None else None
-        self.workers = {environment.label: self._workers_of(environment, logs) for environment in config.env}
+        self._logs = logs
+        self.loaded: dict[str, LoadedEnvironment] = {}
+        self.held_out: dict[str, list[Row]] = {}
+        self._workers: list[EnvironmentWorkers] = []
 
     async def start(self) -> list[Source]:
         """Start all workers; return the sources in the order of the configuration.
@@ -56,24 +61,36 @@ class RunEnvironments:
 
     async def close(self) -> None:
         """End all workers."""
-        await asyncio.gather(*(workers.close() for workers in self.workers.values()))
+        await asyncio.gather(*(workers.close() for workers in self._workers))
         if self._teacher is not None:
             await self._teacher.close()
 
-    def _workers_of(self, environment: EnvironmentConfig, logs: Path) -> EnvironmentWorkers:
+    async def load(self, environment: EnvironmentConfig, *, name: str) -> LoadedEnvironment:
+        """Start workers that have loaded an environment; `name` is how they are called in logs.
+
+        Raises:
+            EnvironmentFailed: the environment does not load.
+            EnvironmentWorkerDied: a worker ended while loading.
+        """
         target = locate_target(environment.reference)
-        return EnvironmentWorkers(
-            EnvironmentSpec(target.identity.name, environment.args, environment.label, self._variables),
+        workers = EnvironmentWorkers(
+            EnvironmentSpec(target.identity.name, environment.args, name, self._variables),
             python=target.python,
             num_workers=environment.workers or self._config.orchestrator.env_workers,
-            log_directory=logs,
+            log_directory=self._logs,
             search_path=target.search_path,
         )
+        self._workers.append(workers)
+        return LoadedEnvironment(workers, await workers.start())
 
     async def _start(self, environment: EnvironmentConfig) -> Source:
-        workers = self.workers[environment.label]
-        about = await workers.start()
-        rows = await workers.examples("train")
+        loaded = self.loaded[environment.label] = await self.load(environment, name=environment.label)
+        workers = loaded.workers
+        rows: list[Row] = list(await workers.examples("train"))
+        if self._config.val is not None:
+            rows, self.held_out[environment.label] = hold_out(
+                rows, self._config.val.num_examples, seed=self._config.seed, name=environment.label
+            )
         settings = self._config.algorithm_for(environment)
         endpoint, sampling = self._sampled_by(environment, settings)
         return Source(
@@ -86,7 +103,7 @@ class RunEnvironments:
                 sampling,
                 timeout_s=environment.timeout,
                 retries=environment.retries,
-                whole_groups=about.needs_group_scoring,
+                whole_groups=loaded.about.needs_group_scoring,
             ),
             sampler=ShuffledSampler(len(rows), self._config.seed),
             algorithm=self._algorithm(settings),

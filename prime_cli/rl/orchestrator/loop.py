@@ -74,6 +74,7 @@ class Orchestrator:
         policy: version of the weights that the server samples with.
         concurrency: how many rollouts may be in flight.
         output: takes the batches.
+        before_opening: called whenever groups may be opened; what it starts takes its permits first.
     """
 
     def __init__(
@@ -87,7 +88,9 @@ class Orchestrator:
         seed: int = 0,
         pre_batch_filters: Sequence[Filter] = (),
         post_batch_filters: Sequence[Filter] = (),
+        before_opening: Callable[[], None] = lambda: None,
     ) -> None:
+        self._before_opening = before_opening
         self._schedule = schedule
         self._sources = {source.name: source for source in sources}
         self._policy = policy
@@ -108,6 +111,10 @@ class Orchestrator:
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._batch_began = self._clock()
         self._held_s = 0.0
+
+    def wake(self) -> None:
+        """Let the loop look again at what it may do."""
+        self._woken.set()
 
     async def produce(self) -> None:
         """Run until the last batch is handed over.
@@ -175,6 +182,7 @@ class Orchestrator:
         return self.dispatcher.rollouts_in_flight + self._sink.rollouts
 
     def _open_groups(self) -> None:
+        self._before_opening()
         while self.dispatcher.has_room_for(self._largest) and self._gate.may_open(
             step=self._sink.step, outstanding=self._outstanding, version=self._policy.version
         ):

@@ -15,9 +15,12 @@ from typing import Any
 from prime_cli.core.errors import PrimeError
 from prime_cli.core.processes import die_with_parent
 from prime_cli.rl.config import RLConfig
+from prime_cli.rl.evaluation.evaluator import Evaluator
+from prime_cli.rl.evaluation.output import EvalOutput
 from prime_cli.rl.heartbeat import Heartbeat, start_heartbeat
 from prime_cli.rl.orchestrator.curriculum import StaticConcurrency
 from prime_cli.rl.orchestrator.environments import RunEnvironments
+from prime_cli.rl.orchestrator.evaluations import WhatIsLeft, sets_to_evaluate
 from prime_cli.rl.orchestrator.loop import Orchestrator, Schedule
 from prime_cli.rl.orchestrator.output import RunOutput
 from prime_cli.rl.orchestrator.policy import INFERENCE_VARIABLE, InferenceAddress, InferenceAdmin, PolicyWatcher
@@ -44,18 +47,41 @@ async def orchestrate(run: RunDirectory, config: RLConfig, address: InferenceAdd
             max_off_policy_steps=config.orchestrator.max_off_policy_steps,
             policy_timeout_s=config.orchestrator.policy_timeout_s,
         )
+        concurrency = StaticConcurrency(config.max_inflight)
+        evaluator = Evaluator(
+            await sets_to_evaluate(config, environments, address),
+            policy=watcher,
+            output=EvalOutput(run),
+            limit=concurrency.limit,
+            others=lambda: orchestrator.dispatcher.rollouts_in_flight,
+            max_steps=config.max_steps,
+            timeout_s=config.orchestrator.policy_timeout_s,
+        )
+        output = RunOutput(run, schedule.gate)
         orchestrator = Orchestrator(
             schedule,
             sources,
             policy=watcher,
-            concurrency=StaticConcurrency(config.max_inflight),
-            output=RunOutput(run, schedule.gate),
+            concurrency=WhatIsLeft(concurrency, lambda: evaluator.claims),
+            output=output,
             seed=config.seed,
+            before_opening=evaluator.advance,
         )
-        await _first_to_end(orchestrator.produce(), watcher.follow())
+        evaluator.observers.append(orchestrator.wake)
+        await _first_to_end(_produce(orchestrator, evaluator, output), watcher.follow())
     finally:
         await environments.close()
         await admin.close()
+
+
+async def _produce(orchestrator: Orchestrator, evaluator: Evaluator, output: RunOutput) -> None:
+    """Produce all batches, and evaluate the policy that they make."""
+    try:
+        await orchestrator.produce()
+        await evaluator.finish(output.say)
+    finally:
+        await evaluator.close()
+    output.say("done")
 
 
 async def _first_to_end(main: Any, companion: Any) -> None:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from prime_cli.evals.statistics import clustered_mean, pass_at_k, powers_of_two_up_to
+from prime_cli.core.statistics import clustered_mean, pass_at_k, powers_of_two_up_to
 
 
 def test_one_rollout_per_example_gives_the_usual_error_of_the_mean() -> None:
