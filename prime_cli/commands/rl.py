@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prime_cli.commands import rl_runs
+from prime_cli.commands import rl_runs, rl_tokens
 from prime_cli.core.command_groups import new_group
 
 if TYPE_CHECKING:
@@ -109,3 +109,4 @@ def plot(
 
 
 rl_runs.register(app)
+app.command("tokens")(rl_tokens.tokens)

@@ -32,6 +32,9 @@ class TrainerConfig(StepConfig):
 
     loss: LossConfig = LossConfig()
     ranks: int = Field(default=1, ge=1)
+    token_export_interval: int = Field(
+        default=0, ge=0, description="steps between two for which every token is written to token_exports/; 0: none is"
+    )
     batch_timeout_s: float = Field(default=1800, gt=0)
 
 

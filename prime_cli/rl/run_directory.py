@@ -8,6 +8,7 @@ batches/step_S/        what the orchestrator hands to the trainer; removed once 
 broadcasts/step_V/     weights of policy version V on their way to the inference server; removed once stale
 weights/step_N/        weights in Hugging Face layout
 adapters/step_N/       the adapter alone, in PEFT layout, where one is trained
+token_exports/step_S/  what the trainer saw of every token of batch S, a file per rank, where that is asked for
 status/NAME.json       what each process is doing, or waiting for
 status/NAME.beat       touched every second by a process that lives
 logs/NAME.log          output of each process
@@ -84,6 +85,18 @@ class RunDirectory:
     def adapter(self, step: int) -> Path:
         """The exported adapter after `step`."""
         return self.path / "adapters" / f"step_{step}"
+
+    def token_export(self, step: int, rank: int) -> Path:
+        """What the trainer's rank `rank` saw of the tokens of `step`, one sequence per line."""
+        return self.path / "token_exports" / f"step_{step}" / f"rank_{rank}.jsonl"
+
+    def token_exports(self, step: int) -> list[Path]:
+        """The exported tokens of `step`, a file per rank."""
+        return sorted((self.path / "token_exports" / f"step_{step}").glob("rank_*.jsonl"))
+
+    def token_export_steps(self) -> list[int]:
+        """Return the steps whose tokens were exported, ascending."""
+        return sorted(_steps_in(self.path / "token_exports"))
 
     def newest_broadcast(self) -> int | None:
         """Return the newest policy version that was broadcast, or None."""

@@ -23,7 +23,8 @@ class RunOutput:
 
     def ship(self, cut: Cut, state: Mapping[str, Any], metrics: Mapping[str, float | int]) -> None:
         """Write the batch with `state` in its folder, then its rollouts and its record."""
-        write_batch(Batch(cut.step, cut.samples), self._run.batch(cut.step), orchestrator=state)
+        facts = {"origins": _origins(cut)}
+        write_batch(Batch(cut.step, cut.samples, facts), self._run.batch(cut.step), orchestrator=state)
         self._store_rollouts(cut)
         self._run.append_metrics(cut.step, "orchestrator", batch_metrics(cut, self._gate) | dict(metrics))
         for error, count in error_counts(cut.finished).most_common(3):
@@ -41,6 +42,16 @@ class RunOutput:
                 for rollout in group.rollouts:
                     file.write(json.dumps(stored_rollout(rollout, group), default=str) + "\n")
         aside.replace(path)
+
+
+def _origins(cut: Cut) -> list[dict[str, Any]]:
+    """Return where each sample of a batch came from."""
+    origins: dict[int, dict[str, Any]] = {}
+    for group in cut.groups:
+        opened = group.opened
+        origin = {"environment": opened.source, "group": opened.number, "example": opened.example}
+        origins |= dict.fromkeys(map(id, group.samples), origin)
+    return [origins[id(sample)] for sample in cut.samples]
 
 
 def batch_metrics(cut: Cut, gate: StalenessGate) -> dict[str, float | int]:

@@ -20,6 +20,7 @@ from prime_cli.rl.trainer.micro_batches import MicroBatch, micro_batches_of, tok
 from prime_cli.rl.trainer.optimizers import learning_rate_at, optimizers_of
 from prime_cli.rl.trainer.policy import PolicyModel
 from prime_cli.rl.trainer.ranks import Ranks, divide, whole
+from prime_cli.rl.trainer.token_export import TokenExport
 from prime_cli.rl.transport import Sample
 
 
@@ -90,13 +91,16 @@ class Learner:
         self._total_steps = total_steps
         self._steps_taken = 0
 
-    def step(self, samples: Sequence[Sample]) -> StepReport:
+    def step(self, samples: Sequence[Sample], export: TokenExport | None = None) -> StepReport:
         """Take one optimizer step on `samples`; without any weighted token the weights stay as they are.
+
+        Args:
+            export: gets every token of this rank's share, as it was before the step.
 
         Raises:
             TrainingDiverged: the gradient is not finite.
         """
-        counts, sums = self.accumulate(samples)
+        counts, sums = self.accumulate(samples, export)
         rate = learning_rate_at(self._steps_taken, self._total_steps, self._learning_rate, self._config.scheduler)
         grad_norm = 0.0
         if counts.all:
@@ -122,12 +126,12 @@ class Learner:
             loss_tokens=int(sums.counted),
         )
 
-    def accumulate(self, samples: Sequence[Sample]) -> tuple[TokenTotals, Sums]:
+    def accumulate(self, samples: Sequence[Sample], export: TokenExport | None = None) -> tuple[TokenTotals, Sums]:
         """Add the gradient of the loss of `samples` to the parameters; return their counts, and sums over all ranks."""
         counts = token_totals(samples, self._config.seq_len)
         sums = Sums()
         for batch in self._rows(samples):
-            self._backward(batch, counts, sums)
+            self._backward(batch, counts, sums, export)
         return counts, sums.over(self._ranks)
 
     def evaluate(self, samples: Sequence[Sample]) -> float:
@@ -174,12 +178,14 @@ class Learner:
             quadratic=self._quadratic,
         )
 
-    def _backward(self, batch: MicroBatch, counts: TokenTotals, sums: Sums) -> None:
+    def _backward(self, batch: MicroBatch, counts: TokenTotals, sums: Sums, export: TokenExport | None) -> None:
         counted = batch.columns.counted
         with self._half_precision():
             logprobs, entropies = self._policy(batch, counted)
         parts = loss_of(logprobs, batch.columns, self._loss, totals=counts)
         parts.loss.backward()
+        if export is not None:
+            export.add(batch, logprobs, entropies, parts.dropped)
         sums.loss += float(parts.loss.detach())
         sums.tokens += batch.real_tokens
         sums.counted += int(counted.sum())

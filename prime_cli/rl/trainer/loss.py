@@ -69,9 +69,12 @@ class TokenTotals:
 
 @dataclass
 class LossParts:
-    """The loss to run backward on, and sums over the tokens with a behaviour policy (detached) for the record."""
+    """The loss to run backward on, the tokens that no gradient comes from, and sums over the tokens with a behaviour
+    policy (detached) for the record.
+    """
 
     loss: torch.Tensor
+    dropped: torch.Tensor
     sampled_tokens: int
     mismatch_kl_sum: float
     mismatch_kl_max: float
@@ -99,13 +102,15 @@ def loss_of(logprobs: torch.Tensor, columns: TokenColumns, config: LossConfig, *
     with torch.no_grad():
         ratio = log_ratio.exp()
         mismatch = (ratio - log_ratio - 1)[sampled]
+        dropped = (dropped & rl_mask) | (lost & ref_mask)
         return LossParts(
             loss=loss,
+            dropped=dropped,
             sampled_tokens=int(sampled.sum()),
             mismatch_kl_sum=float(mismatch.sum()),
             mismatch_kl_max=float(mismatch.max()) if mismatch.numel() else 0.0,
             ratio_sum=float(ratio[sampled].sum()),
-            masked_tokens=int(((dropped & rl_mask) | (lost & ref_mask)).sum()),
+            masked_tokens=int(dropped.sum()),
             ref_kl_sum=-float(teacher.sum()),
         )
 

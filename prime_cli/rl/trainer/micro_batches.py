@@ -17,7 +17,8 @@ class MicroBatch:
     """One packed row for one forward pass.
 
     token_ids, position_ids (from 0 in each document), temperatures and all columns are [1, T]; `lengths` are those of
-    the documents. An empty row is one token that nothing counts, so that ranks go through it together.
+    the documents, `samples` their places in the batch. An empty row is one token that nothing counts, so that ranks go
+    through it together.
     """
 
     token_ids: torch.Tensor
@@ -25,6 +26,7 @@ class MicroBatch:
     temperatures: torch.Tensor
     columns: TokenColumns
     lengths: tuple[int, ...]
+    samples: tuple[int, ...] = ()
 
     @property
     def real_tokens(self) -> int:
@@ -52,7 +54,8 @@ def micro_batches_of(
 
 
 def _joined(row: Row, samples: Sequence[Sample], lengths: Sequence[int], device: str) -> MicroBatch:
-    kept = [(samples[i], lengths[i]) for i in row if lengths[i]]
+    chosen = [i for i in row if lengths[i]]
+    kept = [(samples[i], lengths[i]) for i in chosen]
 
     def column(name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         values = [value for sample, length in kept for value in getattr(sample, name)[:length]]
@@ -77,6 +80,7 @@ def _joined(row: Row, samples: Sequence[Sample], lengths: Sequence[int], device:
             documents=documents,
         ),
         lengths=tuple(length for _, length in kept),
+        samples=tuple(chosen),
     )
 
 

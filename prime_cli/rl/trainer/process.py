@@ -21,6 +21,7 @@ from prime_cli.rl.heartbeat import start_heartbeat
 from prime_cli.rl.run_directory import RunDirectory
 from prime_cli.rl.trainer.learner import Learner, StepReport
 from prime_cli.rl.trainer.ranks import Ranks, device_of_this_rank, joined, leave_cleanly, suffix_of_this_rank
+from prime_cli.rl.trainer.token_export import TokenExport
 from prime_cli.rl.transport import Batch, read_batch
 
 _POLL_S = 0.005
@@ -52,7 +53,7 @@ class TrainerProcess:
             batch, waited_s = self._wait_for_batch(step)
             self._say(f"training step {step}")
             started = time.perf_counter()
-            report = self._learner.step(batch.samples)
+            report = self._take_step(batch)
             trained_s = time.perf_counter() - started
             started = time.perf_counter()
             self._broadcast(step)
@@ -70,6 +71,15 @@ class TrainerProcess:
                 self._say(f"exporting the weights of step {step}")
                 self._learner.export(self._tokenizer, self._run.weights(step), self._run.adapter(step))
         self._say("done")
+
+    def _take_step(self, batch: Batch) -> StepReport:
+        interval = self._config.trainer.token_export_interval
+        if not interval or batch.step % interval:
+            return self._learner.step(batch.samples)
+        export = TokenExport(batch.step, self._ranks.rank, batch.facts.get("origins", ()))
+        report = self._learner.step(batch.samples, export)
+        export.write(self._run.token_export(batch.step, self._ranks.rank))
+        return report
 
     def _say(self, doing: str) -> None:
         if self._ranks.is_first:
