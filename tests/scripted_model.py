@@ -19,7 +19,15 @@ class Refusal:
     message: str
 
 
-Answer = Callable[[list[dict[str, Any]]], "str | Refusal"]
+@dataclass(frozen=True)
+class Sized:
+    """An answer to a prompt of so many tokens, cut where the request says; a letter is a token."""
+
+    text: str
+    prompt_tokens: int = 3
+
+
+Answer = Callable[[list[dict[str, Any]]], "str | Refusal | Sized"]
 
 
 @contextlib.contextmanager
@@ -42,7 +50,7 @@ def scripted_model(answer: Answer, *, models: tuple[str, ...] = ("scripted",)) -
             if isinstance(text, Refusal):
                 self._send({"error": {"message": text.message}}, status=text.status)
             else:
-                self._send(completion(body, text))
+                self._send(completion(body, text if isinstance(text, str) else _cut(text, body)))
 
         def _send(self, body: dict[str, Any], status: int = 200) -> None:
             data = json.dumps(body).encode()
@@ -66,16 +74,25 @@ def scripted_model(answer: Answer, *, models: tuple[str, ...] = ("scripted",)) -
         thread.join()
 
 
-def completion(request: dict[str, Any], text: str) -> dict[str, Any]:
-    """Return a chat completion that says `text`."""
+def _cut(answer: Sized, request: dict[str, Any]) -> Sized:
+    limit = request.get("max_completion_tokens") or request.get("max_tokens")
+    return Sized(answer.text[:limit], answer.prompt_tokens)
+
+
+def completion(request: dict[str, Any], answer: str | Sized) -> dict[str, Any]:
+    """Return a chat completion that says `answer`."""
+    sized = Sized(answer) if isinstance(answer, str) else answer
+    text, prompt_tokens = sized.text, sized.prompt_tokens
     choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
     body: dict[str, Any] = {"id": "x", "object": "chat.completion", "created": 0, "model": request["model"]}
     if request.get("return_token_ids"):
-        body["prompt_token_ids"] = [7, 8, 9]
+        body["prompt_token_ids"] = [7 + index % 3 for index in range(prompt_tokens)]
         letters = text or "\0"
         choice["token_ids"] = [ord(letter) for letter in letters]
         choice["logprobs"] = {
             "content": [{"token": letter, "logprob": -0.5, "bytes": None, "top_logprobs": []} for letter in letters]
         }
-    usage = {"prompt_tokens": 3, "completion_tokens": len(text), "total_tokens": 3 + len(text)}
+    usage = {
+        "prompt_tokens": prompt_tokens, "completion_tokens": len(text), "total_tokens": prompt_tokens + len(text)
+    }  # fmt: skip
     return {**body, "choices": [choice], "usage": usage}

@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 _MAX_DEATHS_IN_A_ROW = 3
+_RESTART_TIMEOUT_S = 120.0
+_PING_INTERVAL_S = 5.0
 
 ENVIRONMENTS_VARIABLE = "PRIME_RUN_ENVIRONMENT_VARIABLES"
 """The environment variable in which a launcher tells who starts workers what to give them, as a JSON object."""
@@ -41,13 +43,15 @@ ClientType = Literal["openai_chat_completions", "openai_chat_completions_token",
 class EnvironmentSpec:
     """Which environment, with which arguments of its `load_environment`; `name` is how it is called in logs.
 
-    Its processes get `variables` beside the environment variables of this one.
+    Its processes get `variables` beside the environment variables of this one. `limits` bound its rollouts, see
+    `worker_limits.py`.
     """
 
     id: str
     args: dict[str, Any] = field(default_factory=dict)
     name: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ class EnvironmentWorkers:
         python: the interpreter that has `verifiers` and the environment.
         log_directory: gets `<environment>_worker_<i>.log` with what the environment writes to stderr.
         search_path: folders put in front of the interpreter's own path, for environments that are not installed.
+        silence_timeout_s: a worker that has loaded and does not answer a ping for so long is killed; the next request
+            starts another.
     """
 
     def __init__(
@@ -95,8 +101,11 @@ class EnvironmentWorkers:
         log_directory: Path,
         num_workers: int = 1,
         search_path: Sequence[Path] = (),
+        silence_timeout_s: float | None = None,
     ) -> None:
         self._spec = spec
+        self._silence_timeout_s = silence_timeout_s
+        self._watches: list[asyncio.Task[None]] = []
         label = (spec.name or spec.id).replace("/", "--")
         self._workers = [
             _Worker(python, log_directory / f"{label}_worker_{index}.log", spec, search_path)
@@ -130,6 +139,9 @@ class EnvironmentWorkers:
                     start.cancel()
                 await asyncio.gather(*starts, return_exceptions=True)
                 await self.close()
+        if self._silence_timeout_s is not None:
+            watches = (worker.watch(self._silence_timeout_s) for worker in self._workers)
+            self._watches = [asyncio.ensure_future(watch) for watch in watches]
         return EnvironmentInfo(**infos[0])
 
     async def examples(self, split: Split, limit: int | None = None, offset: int = 0) -> list[dict[str, Any]]:
@@ -188,6 +200,9 @@ class EnvironmentWorkers:
 
     async def close(self) -> None:
         """End all workers; what they were doing fails."""
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
         await asyncio.gather(*(worker.close() for worker in self._workers))
 
     async def _bounded(self, request: Any, timeout_s: float | None) -> Any:
@@ -199,7 +214,7 @@ class EnvironmentWorkers:
             raise EnvironmentFailed(f"a rollout of {self._spec.id} took longer than {timeout_s:.0f} s") from None
 
     def _least_busy(self) -> _Worker:
-        return min(self._workers, key=lambda worker: worker.busy)
+        return min(self._workers, key=lambda worker: (worker.given_up, worker.busy))
 
 
 class _Worker:
@@ -220,6 +235,10 @@ class _Worker:
         return self._num_coming + (self._connection.num_waiting if self._connection is not None else 0)
 
     @property
+    def given_up(self) -> bool:
+        return self._deaths >= _MAX_DEATHS_IN_A_ROW
+
+    @property
     def pid(self) -> int | None:
         return self._connection.pid if self._connection is not None and not self._connection.ended else None
 
@@ -233,7 +252,9 @@ class _Worker:
         )
         self._connection = connection
         try:
-            info: dict[str, Any] = await connection.send("load", env=self._spec.id, args=self._spec.args)
+            info: dict[str, Any] = await connection.send(
+                "load", env=self._spec.id, args=self._spec.args, limits=dict(self._spec.limits)
+            )
         except EnvironmentWorkerDied:
             self._deaths += 1
             raise
@@ -259,6 +280,14 @@ class _Worker:
         self._deaths = 0
         return result
 
+    async def watch(self, timeout_s: float) -> None:
+        """See for ever that the worker answers; only one that has loaded its environment is asked."""
+        while True:
+            await asyncio.sleep(min(timeout_s / 3, _PING_INTERVAL_S))
+            connection = self._connection
+            if connection is not None and not connection.ended and not self._starting.locked():
+                await connection.check(timeout_s)
+
     async def close(self) -> None:
         if self._connection is not None:
             await self._connection.close()
@@ -267,11 +296,18 @@ class _Worker:
         async with self._starting:
             if self._connection is not None and not self._connection.ended:
                 return self._connection
-            if self._deaths >= _MAX_DEATHS_IN_A_ROW:
+            if self.given_up:
                 raise EnvironmentWorkerDied(
                     f"the worker of {self._spec.id} died {self._deaths} times in a row",
                     hint=f"its log is {self._log_path}",
                 )
-            await self.start()
+            try:
+                async with asyncio.timeout(_RESTART_TIMEOUT_S):
+                    await self.start()
+            except TimeoutError:
+                raise EnvironmentWorkerDied(
+                    f"a new worker of {self._spec.id} did not load within {_RESTART_TIMEOUT_S:.0f} s",
+                    hint=f"its log is {self._log_path}",
+                ) from None
             assert self._connection is not None, "start opened it"
             return self._connection

@@ -1,6 +1,6 @@
 """The process in which an environment runs; started by path with the workspace's interpreter.
 
-That interpreter need not have `prime` installed, so this file, `worker_client.py` and `worker_scoring.py` use the
+That interpreter need not have `prime` installed, so this file and the other `worker_*.py` that it imports use the
 standard library, `verifiers` and what `verifiers` itself depends on. Requests and answers are JSON objects, one a line,
 over standard input and a copy of standard output; what the environment prints goes to standard error. When standard
 input ends without a `shutdown`, the parent is gone, and so is this process at once.
@@ -25,9 +25,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from prime_cli.environments import worker_client, worker_scoring
+    from prime_cli.environments import worker_client, worker_limits, worker_scoring
 else:  # this folder is the first on the path until `main` takes it off
     import worker_client
+    import worker_limits
     import worker_scoring
 
 _PR_SET_PDEATHSIG = 1
@@ -66,6 +67,10 @@ class EnvironmentHost:
             # The library wraps what load_environment raised in a sentence of its own.
             raise error.__cause__ or error from None
         worker_scoring.watch_rubric(environment.rubric, ScoringError)
+        try:
+            worker_limits.limit_rollouts(environment, request.get("limits") or {})
+        except worker_limits.NotLimited as error:
+            raise Refused(f"the environment {name} cannot be limited: {error}") from None
         self._environment = environment
         # Environments take over these signals; here the parent decides when to stop.
         _ignore_interrupts()
@@ -96,6 +101,9 @@ class EnvironmentHost:
     async def rollout(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run and score one rollout."""
         return _with_message(dict(await self._run(self._environment.run_rollout, request["input"], request)))
+
+    def ping(self, request: dict[str, Any]) -> None:
+        """Show that the event loop takes turns."""
 
     async def close(self) -> None:
         """Close the connections to the models."""

@@ -15,6 +15,7 @@ from prime_cli.core.processes import describe_exit, tail
 
 _WORKER = Path(__file__).with_name("worker.py")
 _CLOSE_GRACE_S = 5.0
+_SECOND_LOOK_S = 2.0
 _LINE_LIMIT = 1 << 30
 _VARIABLES = {
     "PYTHONUNBUFFERED": "1",
@@ -53,6 +54,7 @@ class WorkerConnection:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next_id = 0
         self._ended = False
+        self._killed: str | None = None
         self._reading = asyncio.ensure_future(self._read(process.stdout))
 
     @classmethod
@@ -117,6 +119,23 @@ class WorkerConnection:
         finally:
             self._waiting.pop(number, None)
 
+    async def check(self, timeout_s: float) -> None:
+        """See that the worker answers; one that does not within `timeout_s` is killed, and all that it does fails."""
+        ping = asyncio.ensure_future(self.send("ping"))
+        try:
+            # The second wait is for the case that it was this process that stood still, and the answer lies there.
+            for seconds in (timeout_s, _SECOND_LOOK_S):
+                await asyncio.wait({ping}, timeout=seconds)
+                if ping.done():
+                    return
+            self._killed = f"did not answer for {timeout_s:.0f} s, stopped or stuck in its event loop, and was killed"
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._reading
+        finally:
+            ping.cancel()
+            await asyncio.gather(ping, return_exceptions=True)
+
     async def close(self) -> None:
         """End the worker, by force when it does not do so itself within a few seconds."""
         self._write({"id": 0, "op": "shutdown"})
@@ -153,6 +172,8 @@ class WorkerConnection:
                 future.set_exception(self._death())
 
     def _death(self) -> EnvironmentWorkerDied:
+        if self._killed is not None:
+            return EnvironmentWorkerDied(f"the worker of {self._label} {self._killed}", hint=self.log_hint())
         code = self._process.returncode
         how = "no exit status" if code is None else describe_exit(code)
         return EnvironmentWorkerDied(f"the worker of {self._label} died ({how})", hint=self.log_hint())

@@ -45,12 +45,14 @@ class OrchestratorConfig(StrictModel):
     `env_workers` processes each, and speak to the policy as `client_type` says: with messages, which the server renders
     again at every turn (`openai_chat_completions`); with the tokens of the turns before, and only what is new rendered
     (`openai_chat_completions_token`); or with tokens that the environment's side renders (`renderer`: `auto`, or one of
-    the hand-written ones for known models by its name).
+    the hand-written ones for known models by its name). A worker that does not answer for `env_worker_timeout_s`, being
+    stopped or stuck in its event loop, is killed and replaced; what it was doing fails.
     """
 
     algo: AlgorithmConfig = AlgorithmConfig()
     max_off_policy_steps: int = Field(default=1, ge=0)
     env_workers: int = Field(default=2, ge=1)
+    env_worker_timeout_s: float = Field(default=45, gt=0)
     policy_timeout_s: float = Field(default=1800, gt=0)
     client_type: ClientType = "openai_chat_completions"
     renderer: str = "auto"

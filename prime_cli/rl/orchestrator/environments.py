@@ -74,11 +74,12 @@ class RunEnvironments:
         """
         target = locate_target(environment.reference)
         workers = EnvironmentWorkers(
-            EnvironmentSpec(target.identity.name, environment.args, name, self._variables),
+            EnvironmentSpec(target.identity.name, environment.args, name, self._variables, environment.limits),
             python=target.python,
             num_workers=environment.workers or self._config.orchestrator.env_workers,
             log_directory=self._logs,
             search_path=target.search_path,
+            silence_timeout_s=self._config.orchestrator.env_worker_timeout_s,
         )
         self._workers.append(workers)
         return LoadedEnvironment(workers, await workers.start())
