@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from prime_cli.core.config_file import StrictModel
+from prime_cli.rl.curriculum_config import LengthPenaltyConfig, TemperatureScheduleConfig
 from prime_cli.rl.step_config import TypedTable
 
 _OF_THE_TEMPLATE = {"enable_thinking": bool, "reasoning_effort": str}
@@ -31,6 +32,8 @@ def told_to_the_template(values: Any) -> Any:
     if not asked or not isinstance(body, dict):
         return rest
     told = body.get("chat_template_kwargs") or {}
+    if not isinstance(told, dict):
+        raise ValueError(f"`extra_body.chat_template_kwargs` is a table, found {told!r}")
     return rest | {"extra_body": body | {"chat_template_kwargs": told | asked}}
 
 
@@ -43,12 +46,19 @@ class SamplingConfig(StrictModel):
 
     max_tokens: int = Field(default=512, ge=1)
     temperature: float = Field(default=1.0, gt=0)
+    temp_scheduler: TemperatureScheduleConfig | None = None
     extra_body: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
     def _thinking_is_told_to_the_template(cls, values: Any) -> Any:
         return told_to_the_template(values)
+
+    @model_validator(mode="after")
+    def _one_temperature(self) -> SamplingConfig:
+        if self.temp_scheduler is not None and "temperature" in self.model_fields_set and self.temperature != 1.0:
+            raise ValueError("`temperature` and `temp_scheduler` exclude each other; give one of them")
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -69,16 +79,19 @@ class AlgorithmConfig(TypedTable):
     """How rollouts become advantages and weights: see `prime_cli.rl.orchestrator.algorithms`.
 
     `echo_weights` are cross-entropy weights by role of what the environment says after a turn of the model; `rae_decay`
-    is how much of a running baseline stays after each rollout.
+    is how much of a running baseline stays after each rollout; `length_penalty` lets long rollouts of a group lose.
     """
 
     type: Literal["grpo", "max_rl", "rae", "echo", "opd", "sft"] = "grpo"
     rae_decay: float = Field(default=0.95, gt=0, lt=1)
     echo_weights: dict[str, float] = Field(default_factory=lambda: {"tool": 0.1})
+    length_penalty: LengthPenaltyConfig | None = None
 
     @model_validator(mode="after")
     def _keys_fit_the_type(self) -> AlgorithmConfig:
-        self._refuse_keys_of_other_types(self.type, {"rae_decay": ("rae",), "echo_weights": ("echo",)})
+        self._refuse_keys_of_other_types(
+            self.type, {"rae_decay": ("rae",), "echo_weights": ("echo",), "length_penalty": ("grpo",)}
+        )
         return self
 
     @property

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from prime_cli.core.config_file import ImpossibleSettings, StrictModel
 from prime_cli.environments.runtime import ClientType
 from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig, TeacherConfig
+from prime_cli.rl.curriculum_config import ConcurrencyConfig, CurriculumConfig, FilterConfig
 from prime_cli.rl.environment_config import EnvironmentConfig
 from prime_cli.rl.eval_config import EvalConfig, HeldOutConfig
 from prime_cli.rl.inference_config import InferenceConfig
@@ -19,6 +20,12 @@ from prime_cli.rl.step_config import LossConfig, StepConfig
 from prime_cli.rl.watch_config import WatchdogConfig
 
 _RATE_OF_ADAPTERS = 1e-4
+_EXCLUSIVE = {
+    "temperature": "temp_scheduler",
+    "temp_scheduler": "temperature",
+    "enable_thinking": "reasoning_effort",
+    "reasoning_effort": "enable_thinking",
+}
 
 _BATCHES_IN_FLIGHT = 2
 
@@ -50,6 +57,8 @@ class OrchestratorConfig(StrictModel):
     """
 
     algo: AlgorithmConfig = AlgorithmConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
+    concurrency: ConcurrencyConfig = ConcurrencyConfig()
     max_off_policy_steps: int = Field(default=1, ge=0)
     env_workers: int = Field(default=2, ge=1)
     env_worker_timeout_s: float = Field(default=45, gt=0)
@@ -70,6 +79,8 @@ class RLConfig(StrictModel):
     `max_inflight_rollouts` bounds what is generated at once, or `oversampling_factor` does, in batches; with neither,
     it is two batches. Where groups differ in size, a batch takes whole groups until it has `batch_size` rollouts.
 
+    A batch refills what `pre_batch_filters` drop, and is smaller by what `post_batch_filters` drop.
+
     `learning_rate` is 1e-4 by default where adapters are trained. `env_files` are files in the syntax of `.env` whose
     variables the environments' processes get.
     """
@@ -89,6 +100,8 @@ class RLConfig(StrictModel):
     sampling: SamplingConfig = SamplingConfig()
     eval: EvalConfig | None = None
     val: HeldOutConfig | None = None
+    pre_batch_filters: list[FilterConfig] = Field(default_factory=list)
+    post_batch_filters: list[FilterConfig] = Field(default_factory=list)
     teacher: TeacherConfig | None = None
     trainer: TrainerConfig = TrainerConfig()
     orchestrator: OrchestratorConfig = OrchestratorConfig()
@@ -116,7 +129,10 @@ class RLConfig(StrictModel):
 
         def completed(entry: Any) -> Any:
             own = entry.get("sampling") if isinstance(entry, dict) else None
-            return entry | {"sampling": common | own} if isinstance(own, dict) and isinstance(common, dict) else entry
+            if not isinstance(own, dict) or not isinstance(common, dict):
+                return entry
+            replaced = {_EXCLUSIVE[key] for key in own if key in _EXCLUSIVE and own[key] is not None}
+            return entry | {"sampling": {key: value for key, value in common.items() if key not in replaced} | own}
 
         return values | {"env": [completed(entry) for entry in values["env"]]}
 
@@ -130,6 +146,10 @@ class RLConfig(StrictModel):
     def algorithm_for(self, environment: EnvironmentConfig) -> AlgorithmConfig:
         """Return the algorithm that the rollouts of `environment` are trained with."""
         return environment.algo or self.orchestrator.algo
+
+    def curriculum_for(self, environment: EnvironmentConfig) -> CurriculumConfig:
+        """Return which examples of `environment` are opened, and which groups of them are trained on."""
+        return environment.curriculum or self.orchestrator.curriculum
 
     def group_size_for(self, environment: EnvironmentConfig) -> int:
         """Return how many rollouts of each example `environment` gives."""

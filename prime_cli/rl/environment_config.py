@@ -9,13 +9,14 @@ from pydantic import AliasChoices, Field, model_validator
 
 from prime_cli.core.config_file import StrictModel
 from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig
+from prime_cli.rl.curriculum_config import CurriculumConfig
 
 
 class EnvironmentConfig(StrictModel):
     """One environment: a local or installed name, or `owner/name[@version]`.
 
-    Groups of several environments are mixed in proportion to their `ratio`. `algo`, `sampling`, `group_size` and
-    `workers` override what the run says; `name` is how the environment is called in logs and metrics.
+    Groups of several environments are mixed in proportion to their `ratio`. `algo`, `curriculum`, `sampling`,
+    `group_size` and `workers` override what the run says; `name` is how the environment is called in logs and metrics.
 
     A rollout ends with the turn in which it reaches one of the `max_...` limits.
     """
@@ -34,6 +35,7 @@ class EnvironmentConfig(StrictModel):
     )  # fmt: skip
     sampling: SamplingConfig | None = Field(default=None, description="keys left out are those of the run")
     algo: AlgorithmConfig | None = None
+    curriculum: CurriculumConfig | None = None
     max_turns: int | None = Field(default=None, ge=1, description="turns of the model in a rollout")
     max_input_tokens: int | None = Field(default=None, ge=1, description="tokens of the longest prompt of a rollout")
     max_output_tokens: int | None = Field(default=None, ge=1, description="tokens sampled in all turns of a rollout")

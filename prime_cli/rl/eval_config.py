@@ -13,6 +13,7 @@ from prime_cli.rl.environment_config import EnvironmentConfig
 _MEANINGLESS = {
     "ratio": "all of its examples are evaluated",
     "algo": "nothing is trained on what is evaluated",
+    "curriculum": "all of its examples are evaluated",
     "group_size": "`rollouts_per_example` says how many rollouts an example gets",
 }
 

@@ -16,7 +16,7 @@ _HOSTED = "it is for training on a platform, and this run is on your own machine
 def from_lab(data: Mapping[str, Any]) -> Conversion:
     """Return a file in the flat schema as `RLConfig` reads it, with what is to be said about it."""
     into = Conversion()
-    convert(data, _RULES, into, keep_others=True)
+    convert(data, RULES, into, keep_others=True)
     trainer = into.data.get("trainer")
     if data.get("type") == "full_finetune" and isinstance(trainer, dict) and trainer.get("lora") is not None:
         into.refuse("type", "is full_finetune, and [trainer.lora] asks for adapters; take one of them away")
@@ -24,6 +24,7 @@ def from_lab(data: Mapping[str, Any]) -> Conversion:
 
 
 def _loss(value: Any, name: str, into: Conversion) -> None:
+    """`orchestrator.algo.type` for `sft` and `opd`; `rl` is the default."""
     if value == "rl":
         return
     if value in ("sft", "opd"):
@@ -33,6 +34,7 @@ def _loss(value: Any, name: str, into: Conversion) -> None:
 
 
 def _env_file(value: Any, name: str, into: Conversion) -> None:
+    """The first of `env_files`."""
     into.warn(f"`{name}` is now called `env_files`, a list")
     files = into.data.setdefault("env_files", [])
     if isinstance(files, list):
@@ -40,6 +42,7 @@ def _env_file(value: Any, name: str, into: Conversion) -> None:
 
 
 def _eval_base_model(value: Any, name: str, into: Conversion) -> None:
+    """`eval.skip_first_step`, which means the opposite."""
     into.warn(f"`{name}` is now called `eval.skip_first_step`, and means the opposite")
     if isinstance(value, bool):
         into.set("eval.skip_first_step", not value, name)
@@ -48,12 +51,13 @@ def _eval_base_model(value: Any, name: str, into: Conversion) -> None:
 
 
 def _kind_of_run(value: Any, name: str, into: Conversion) -> None:
+    """`full_finetune` refuses adapters."""
     if value != "full_finetune":
         into.refuse(name, f"is full_finetune or left out, found {value!r}; adapters are asked for by [trainer.lora]")
 
 
 def environments(value: Any, name: str, into: Conversion) -> None:
-    """Convert the tables of [[env]] or [[eval.env]]."""
+    """Each table with the keys of its own table."""
     if not isinstance(value, list):
         into.set(name, value, name)
         return
@@ -63,14 +67,14 @@ def environments(value: Any, name: str, into: Conversion) -> None:
             tables.append(table)
             continue
         one = Conversion(warnings=into.warnings, problems=into.problems)
-        convert(table, _ENVIRONMENT, one, keep_others=True, prefix=f"{name}[{index}].")
+        convert(table, ENVIRONMENT, one, keep_others=True, prefix=f"{name}[{index}].")
         tables.append(one.data)
         into.origins |= {f"{name}[{index}].{to}": origin for to, origin in one.origins.items()}
     into.set(name, tables, name)
 
 
 def task_set(value: Any, name: str, into: Conversion) -> None:
-    """Convert an environment that is written as a task set: its `id`, and beside it what its loader takes."""
+    """`id`, and beside it what the loader takes, in `args`."""
     if not isinstance(value, Mapping) or "id" not in value:
         into.refuse(name, "is a table with an `id`")
         return
@@ -80,14 +84,14 @@ def task_set(value: Any, name: str, into: Conversion) -> None:
         into.set("args", rest, name)
 
 
-_ENVIRONMENT: Rules = {
+ENVIRONMENT: Rules = {
     "taskset": task_set,
     "harness": Ignored("an environment brings its own way of running the model"),
     "pool": Ignored("workers of an environment are counted by `orchestrator.env_workers`"),
     "multiplex": Ignored("a worker runs as many rollouts at once as it is sent"),
 }
 
-_RULES: Rules = {
+RULES: Rules = {
     "cluster_name": Ignored(_HOSTED),
     "infrastructure": Ignored(_HOSTED),
     "tailscale": Ignored(_HOSTED),
@@ -111,3 +115,8 @@ _RULES: Rules = {
     "env": environments,
     "eval.env": environments,
 }
+
+
+def keys() -> list[str]:
+    """Return the keys of Lab files that the resolved model does not have under the same name."""
+    return [*RULES, *(f"env.{key}" for key in ENVIRONMENT)]

@@ -13,7 +13,19 @@ if TYPE_CHECKING:
 
 def impossible_combinations(config: RLConfig) -> list[Problem]:
     """Return what cannot work in `config`."""
-    return [*_algorithms(config), *_batches(config), *_steps(config)]
+    return [*_algorithms(config), *_batches(config), *_sampling(config), *_concurrency(config), *_steps(config)]
+
+
+def remarks(config: RLConfig) -> list[str]:
+    """Return what works in `config` and does not do what it says, in a line each."""
+    found = []
+    for index, each in enumerate(config.post_batch_filters):
+        if each.type == "zero_advantage" and not each.enforces:
+            found.append(
+                f"`post_batch_filters[{index}].enforce` is false, and what has no advantage is not sent all the same: "
+                "it would teach nothing"
+            )
+    return found
 
 
 def _algorithms(config: RLConfig) -> Iterator[Problem]:
@@ -53,6 +65,44 @@ def _batches(config: RLConfig) -> Iterator[Problem]:
         yield Problem("trainer.ranks", f"{config.trainer.ranks} ranks share {config.batch_size} rollouts of a batch")
 
 
+def _sampling(config: RLConfig) -> Iterator[Problem]:
+    of_environments = {f"env[{index}].sampling": each.sampling for index, each in enumerate(config.env)}
+    of_teacher = None if config.teacher is None else config.teacher.sampling
+    if of_teacher is not None and of_teacher.temp_scheduler is not None:
+        yield Problem("teacher.sampling.temp_scheduler", "is for the policy; a teacher has one temperature")
+    for location, sampling in {"sampling": config.sampling, "teacher.sampling": of_teacher, **of_environments}.items():
+        if sampling is not None and sampling.max_tokens >= config.trainer.seq_len:
+            yield Problem(
+                f"{location}.max_tokens",
+                f"{sampling.max_tokens} leaves no room for a prompt in trainer.seq_len {config.trainer.seq_len}",
+            )
+    for index, environment in enumerate(config.env):
+        gates = config.curriculum_for(environment).gates
+        name = next((name for name, gate in gates.items() if gate.type == "advantage_range"), None)
+        if name is not None and config.algorithm_for(environment).needs_a_teacher:
+            own = "orchestrator" if environment.curriculum is None else f"env[{index}]"
+            yield Problem(
+                f"{own}.curriculum.gates.{name}",
+                f"looks at advantages, and `{config.algorithm_for(environment).type}` has none",
+            )
+
+
+def _concurrency(config: RLConfig) -> Iterator[Problem]:
+    if config.orchestrator.concurrency.type == "static":
+        return
+    for key in ("max_inflight_rollouts", "oversampling_factor"):
+        if getattr(config, key) is not None:
+            yield Problem(
+                key, "bounds a static number of rollouts; an adaptive one has orchestrator.concurrency.max_inflight"
+            )
+    if config.orchestrator.max_off_policy_steps == 0:
+        yield Problem(
+            "orchestrator.concurrency.type",
+            "`adaptive` follows the load of the server, and a synchronous run (max_off_policy_steps 0) depends on "
+            "nothing but its seed",
+        )
+
+
 def _steps(config: RLConfig) -> Iterator[Problem]:
     scheduler, lora = config.trainer.scheduler, config.trainer.lora
     if scheduler.decay_steps > config.max_steps:
@@ -66,9 +116,4 @@ def _steps(config: RLConfig) -> Iterator[Problem]:
             "trainer.lora.dropout",
             "would train on other log-probabilities than those that were sampled from; it is for fine-tuning, "
             "leave it 0 here",
-        )
-    if config.sampling.max_tokens >= config.trainer.seq_len:
-        yield Problem(
-            "sampling.max_tokens",
-            f"{config.sampling.max_tokens} leaves no room for a prompt in trainer.seq_len {config.trainer.seq_len}",
         )

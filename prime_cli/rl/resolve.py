@@ -14,6 +14,7 @@ from prime_cli.core.config_layers import read_layers
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.lab_schema import from_lab
 from prime_cli.rl.nested_schema import from_nested, is_nested
+from prime_cli.rl.refusals import remarks
 
 
 @dataclass(frozen=True)
@@ -42,4 +43,4 @@ def resolve(data: Mapping[str, Any], *, source: str) -> ResolvedRun:
     problems = converted.problems + [problem for problem in problems if problem not in converted.problems]
     if config is None or problems:
         refuse(source, problems)
-    return ResolvedRun(config, converted.warnings)
+    return ResolvedRun(config, converted.warnings + remarks(config))

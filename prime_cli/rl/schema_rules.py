@@ -7,6 +7,7 @@ is, or is reported as unknown; none is dropped unseen.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -173,3 +174,16 @@ def _apply_rule(rule: Rule, value: Any, name: str, into: Conversion) -> None:
             into.refuse(name, f"{rule.reason}, found {value!r}")
     else:
         rule(value, name, into)
+
+
+def in_words(rule: Rule) -> str:
+    """Return what a rule does, for a table of all of them."""
+    if isinstance(rule, Goes):
+        return f"`{rule.to}`"
+    if isinstance(rule, Ignored):
+        return f"ignored: {rule.reason}"
+    if isinstance(rule, Refused):
+        return f"refused: {rule.reason}"
+    if isinstance(rule, Only):
+        return f"only {' or '.join(json.dumps(value) for value in rule.values)}: {rule.reason}"
+    return (rule.__doc__ or "").strip().splitlines()[0].rstrip(".")

@@ -18,6 +18,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from prime_cli.rl.algorithm_config import AlgorithmConfig
+from prime_cli.rl.curriculum_config import LengthPenaltyConfig
+from prime_cli.rl.orchestrator.length_penalty import length_of, shortened
 from prime_cli.rl.orchestrator.samples import environment_spans, samples_of_rollout
 from prime_cli.rl.transport import Sample
 
@@ -78,12 +80,20 @@ class GroupMean(RewardAlgorithm):
     """Reward less the group's mean, without dividing by the standard deviation.
 
     GRPO (arXiv:2402.03300) divides; leaving the division out removes its bias towards groups that are nearly all right
-    or nearly all wrong (Dr. GRPO, arXiv:2503.20783).
+    or nearly all wrong (Dr. GRPO, arXiv:2503.20783). With a length penalty, R is what that leaves of the reward.
     """
+
+    def __init__(self, length_penalty: LengthPenaltyConfig | None = None) -> None:
+        self._length_penalty = length_penalty
 
     def advantages(self, rollouts: Sequence[Rollout]) -> list[float]:
         """Return R - mean(R)."""
         rewards = _rewards(rollouts)
+        if self._length_penalty is not None:
+            lengths = [length_of(rollout["trajectory"]) for rollout in rollouts]
+            rewards = shortened(rewards, lengths, self._length_penalty)
+        if min(rewards) == max(rewards):
+            return [0.0] * len(rewards)  # exactly, however their mean is rounded
         mean = sum(rewards) / len(rewards)
         return [reward - mean for reward in rewards]
 
@@ -99,7 +109,9 @@ class MaximumLikelihood(RewardAlgorithm):
         """Return (R - m) / m, or zeros when the mean m is not positive."""
         rewards = _rewards(rollouts)
         mean = sum(rewards) / len(rewards)
-        return [(reward - mean) / mean if mean > 0 else 0.0 for reward in rewards]
+        if mean <= 0 or min(rewards) == max(rewards):
+            return [0.0] * len(rewards)
+        return [(reward - mean) / mean for reward in rewards]
 
 
 class RunningBaseline(RewardAlgorithm):
@@ -211,7 +223,9 @@ def algorithm_of(config: AlgorithmConfig, *, score: Score | None = None, encode:
         return Echo(config.echo_weights, encode)
     if config.type == "rae":
         return RunningBaseline(config.rae_decay)
-    simple: dict[str, Algorithm] = {"grpo": GroupMean(), "max_rl": MaximumLikelihood(), "sft": Distillation()}
+    if config.type == "grpo":
+        return GroupMean(config.length_penalty)
+    simple: dict[str, Algorithm] = {"max_rl": MaximumLikelihood(), "sft": Distillation()}
     return simple[config.type]
 
 

@@ -63,6 +63,9 @@ class Concurrency(Protocol):
     def limit(self) -> int:
         """Return the rollouts that may be in flight at this moment."""
 
+    def metrics(self) -> dict[str, float | int]:
+        """Return figures for the record of a step."""
+
 
 @dataclass
 class StaticConcurrency:
@@ -73,3 +76,7 @@ class StaticConcurrency:
     def limit(self) -> int:
         """Return that number."""
         return self.rollouts
+
+    def metrics(self) -> dict[str, float | int]:
+        """Return that number, too."""
+        return {"concurrency/limit": self.rollouts}

@@ -67,6 +67,7 @@ class Dispatcher:
         self._inflight: dict[int, _InFlight] = {}
         self._ended: deque[int] = deque()
         self.rollouts_in_flight = 0
+        self.rollouts_finished = 0
 
     @property
     def groups(self) -> list[OpenGroup]:
@@ -121,6 +122,7 @@ class Dispatcher:
                     entry.task.exception()  # nobody is interested any more
                 yield Cancelled(entry.opened, entry.reopen)
             else:
+                self.rollouts_finished += entry.opened.size
                 yield entry.task.result()
 
     async def close(self) -> None:

@@ -23,11 +23,13 @@ from prime_cli.rl.config import RLConfig
 from prime_cli.rl.environment_config import EnvironmentConfig
 from prime_cli.rl.evaluation.environments import LoadedEnvironment, hold_out
 from prime_cli.rl.evaluation.evaluator import Row
+from prime_cli.rl.orchestrator.admission_gates import gates_of
 from prime_cli.rl.orchestrator.algorithms import Algorithm, Encode, algorithm_of
-from prime_cli.rl.orchestrator.examples import ShuffledSampler
 from prime_cli.rl.orchestrator.policy import InferenceAddress
+from prime_cli.rl.orchestrator.samplers import sampler_of
 from prime_cli.rl.orchestrator.sources import Source, WorkerGroups
 from prime_cli.rl.orchestrator.teacher import Teacher, TeacherAddress
+from prime_cli.rl.orchestrator.temperature import temperature_of
 
 
 class RunEnvironments:
@@ -93,6 +95,7 @@ class RunEnvironments:
                 rows, self._config.val.num_examples, seed=self._config.seed, name=environment.label
             )
         settings = self._config.algorithm_for(environment)
+        curriculum = self._config.curriculum_for(environment)
         endpoint, sampling = self._sampled_by(environment, settings)
         return Source(
             name=environment.label,
@@ -106,11 +109,12 @@ class RunEnvironments:
                 retries=environment.retries,
                 whole_groups=loaded.about.needs_group_scoring,
             ),
-            sampler=ShuffledSampler(len(rows), self._config.seed),
+            sampler=sampler_of(curriculum.sampler, len(rows), self._config.seed),
             algorithm=self._algorithm(settings),
             ratio=environment.ratio,
-            temperature=lambda step: float(sampling["temperature"]),
+            temperature=temperature_of(self._sampling_of(environment, settings), self._config.max_steps),
             frozen=settings.type == "sft",
+            gates=gates_of(curriculum, self._config.pre_batch_filters),
         )
 
     def _algorithm(self, settings: AlgorithmConfig) -> Algorithm:
@@ -134,7 +138,7 @@ class RunEnvironments:
         self, environment: EnvironmentConfig, settings: AlgorithmConfig
     ) -> tuple[ModelEndpoint, dict[str, Any]]:
         """Return the model that samples the rollouts, and how it samples."""
-        common = self._config.sampling_for(environment)
+        how = self._sampling_of(environment, settings)
         kind = self._config.orchestrator.client_type
         if settings.type != "sft":
             endpoint = ModelEndpoint(
@@ -144,13 +148,16 @@ class RunEnvironments:
                 tokenizer=str(self._config.model),
                 renderer=self._config.orchestrator.renderer,
             )
-            return endpoint, sampling_arguments(common, kind)
+            return endpoint, sampling_arguments(how, kind)
         teacher = self._teacher_address
         assert teacher is not None, "the launcher names the teacher"
-        assert self._config.teacher is not None, "the configuration holds the teacher"
         key = os.environ.get(teacher.api_key_var or "", "") or "EMPTY"
         endpoint = ModelEndpoint(teacher.base_url, teacher.model, api_key=key, headers=teacher.headers)
-        return endpoint, sampling_arguments(self._config.teacher.sampling or common)
+        return endpoint, sampling_arguments(how)
+
+    def _sampling_of(self, environment: EnvironmentConfig, settings: AlgorithmConfig) -> SamplingConfig:
+        own = self._config.teacher.sampling if settings.type == "sft" and self._config.teacher is not None else None
+        return own or self._config.sampling_for(environment)
 
 
 def sampling_arguments(sampling: SamplingConfig, client_type: ClientType = "openai_chat_completions") -> dict[str, Any]:

@@ -33,6 +33,10 @@ class WhatIsLeft:
         """Return the rollouts of the training that may be in flight."""
         return max(0, self.of.limit() - self.claims())
 
+    def metrics(self) -> dict[str, float | int]:
+        """Return the figures of all permits."""
+        return self.of.metrics()
+
 
 async def sets_to_evaluate(config: RLConfig, environments: RunEnvironments, address: InferenceAddress) -> list[EvalSet]:
     """Return the sets that [eval] and [val] ask for; `environments` have started, further ones are started among them.
@@ -69,7 +73,7 @@ def _identity(environment: EnvironmentConfig) -> tuple[object, ...]:
 
 def _evaluated(environment: EnvironmentConfig) -> EvalEnvironmentConfig:
     """Return a training environment as one of [[eval.env]]."""
-    kept = environment.model_dump(exclude={"sampling", "algo", "ratio", "group_size", "workers"})
+    kept = environment.model_dump(exclude={"sampling", "algo", "ratio", "group_size", "workers", "curriculum"})
     return EvalEnvironmentConfig.model_validate({**kept, "name": environment.label})
 
 

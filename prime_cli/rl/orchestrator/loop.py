@@ -101,6 +101,7 @@ class Orchestrator:
         self._sink = Sink(
             self._sources, self._gate, pre_batch_filters=pre_batch_filters, post_batch_filters=post_batch_filters
         )
+        self._concurrency = concurrency
         self._woken = asyncio.Event()  # a group has ended, or the policy has changed
         policy.observers.append(self._woken.set)
         self.dispatcher = Dispatcher(
@@ -240,13 +241,17 @@ class Orchestrator:
         finished = sum(len(group.rollouts) for group in cut.finished)
         values = {f"curriculum/{name}/{key}": value for name, source in self._sources.items()
                   for key, value in source.sampler.metrics().items()}  # fmt: skip
-        return values | {
-            "time/collect": elapsed,
-            "time/wait_for_policy": self._held_s,
-            "time/update_weights": self._policy.update_seconds,
-            "perf/rollouts_per_second": finished / elapsed if elapsed else 0.0,
-            "dispatcher/in_flight": self.dispatcher.rollouts_in_flight,
-        }
+        return (
+            values
+            | self._concurrency.metrics()
+            | {
+                "time/collect": elapsed,
+                "time/wait_for_policy": self._held_s,
+                "time/update_weights": self._policy.update_seconds,
+                "perf/rollouts_per_second": finished / elapsed if elapsed else 0.0,
+                "dispatcher/in_flight": self.dispatcher.rollouts_in_flight,
+            }
+        )
 
     # What is waited for
 

@@ -14,16 +14,19 @@ from typing import Any
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.core.processes import die_with_parent
+from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.evaluation.evaluator import Evaluator
 from prime_cli.rl.evaluation.output import EvalOutput
 from prime_cli.rl.heartbeat import Heartbeat, start_heartbeat
-from prime_cli.rl.orchestrator.curriculum import StaticConcurrency
+from prime_cli.rl.orchestrator.adaptive_concurrency import AdaptiveConcurrency
 from prime_cli.rl.orchestrator.environments import RunEnvironments
 from prime_cli.rl.orchestrator.evaluations import WhatIsLeft, sets_to_evaluate
+from prime_cli.rl.orchestrator.filters import filters_of
 from prime_cli.rl.orchestrator.loop import Orchestrator, Schedule
 from prime_cli.rl.orchestrator.output import RunOutput
 from prime_cli.rl.orchestrator.policy import INFERENCE_VARIABLE, InferenceAddress, InferenceAdmin, PolicyWatcher
+from prime_cli.rl.orchestrator.server_load import concurrency_of, follow_load
 from prime_cli.rl.orchestrator.teacher import teacher_address
 from prime_cli.rl.run_directory import RunDirectory
 
@@ -41,13 +44,14 @@ async def orchestrate(run: RunDirectory, config: RLConfig, address: InferenceAdd
     watcher = PolicyWatcher(run, admin)
     try:
         sources = await environments.start()
+        concurrency = concurrency_of(config)
+        vocabulary = int(check_model_folder(config.model)["vocab_size"])
         schedule = Schedule(
             batch_size=config.batch_size,
             max_steps=config.max_steps,
             max_off_policy_steps=config.orchestrator.max_off_policy_steps,
             policy_timeout_s=config.orchestrator.policy_timeout_s,
         )
-        concurrency = StaticConcurrency(config.max_inflight)
         evaluator = Evaluator(
             await sets_to_evaluate(config, environments, address),
             policy=watcher,
@@ -66,9 +70,16 @@ async def orchestrate(run: RunDirectory, config: RLConfig, address: InferenceAdd
             output=output,
             seed=config.seed,
             before_opening=evaluator.advance,
+            pre_batch_filters=filters_of(config.pre_batch_filters, vocabulary),
+            post_batch_filters=filters_of(config.post_batch_filters, vocabulary),
         )
         evaluator.observers.append(orchestrator.wake)
-        await _first_to_end(_produce(orchestrator, evaluator, output), watcher.follow())
+        companions = [watcher.follow()]
+        if isinstance(concurrency, AdaptiveConcurrency):
+            companions.append(
+                follow_load(concurrency, orchestrator.dispatcher, address.admin_url, others=lambda: evaluator.in_flight)
+            )
+        await _first_to_end(_produce(orchestrator, evaluator, output), *companions)
     finally:
         await environments.close()
         await admin.close()
@@ -84,9 +95,9 @@ async def _produce(orchestrator: Orchestrator, evaluator: Evaluator, output: Run
     output.say("done")
 
 
-async def _first_to_end(main: Any, companion: Any) -> None:
-    """Run both; return when `main` does, raise when either raises."""
-    tasks = {asyncio.ensure_future(main), asyncio.ensure_future(companion)}
+async def _first_to_end(main: Any, *companions: Any) -> None:
+    """Run all; return when `main` does, raise when any raises."""
+    tasks = {asyncio.ensure_future(main), *(asyncio.ensure_future(companion) for companion in companions)}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

@@ -157,6 +157,7 @@ class Sink:
     @staticmethod
     def _filtered(samples: list[Sample], filters: Sequence[Filter], cut: Cut) -> list[Sample]:
         kept = []
+        cut.filtered.update({each.name: 0 for each in filters})
         for sample in samples:
             caught = [each for each in filters if each.catches(sample)]
             cut.filtered.update(each.name for each in caught)

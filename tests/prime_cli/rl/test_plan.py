@@ -66,6 +66,34 @@ def test_more_ranks_than_gpus_are_refused(tiny_model: Path) -> None:
     ("values", "says"),
     [
         ({"trainer": {"lora": {"dropout": 0.1}}}, "`trainer.lora.dropout`: would train on other"),
+        (
+            {
+                "teacher": {
+                    "model": "t",
+                    "sampling": {"temp_scheduler": {"start_temperature": 1, "end_temperature": 2}},
+                },
+                "orchestrator": {"algo": {"type": "sft"}},
+            },
+            "a teacher has one temperature",
+        ),
+        ({"env": [{"id": "e", "sampling": {"max_tokens": 5000}}]}, "`env[0].sampling.max_tokens`: 5000 leaves no room"),
+        (
+            {"sampling": {"temperature": 0.5, "temp_scheduler": {"start_temperature": 1, "end_temperature": 2}}},
+            "`temperature` and `temp_scheduler` exclude each other",
+        ),
+        ({"oversampling_factor": 2, "orchestrator": {"concurrency": {"type": "adaptive"}}}, "bounds a static number"),
+        ({"orchestrator": {"max_off_policy_steps": 0, "concurrency": {"type": "adaptive"}}}, "nothing but its seed"),
+        ({"orchestrator": {"concurrency": {"min_inflight": 5}}}, "`min_inflight` belongs to type `adaptive`"),
+        (
+            {"orchestrator": {"algo": {"type": "opd"}, "curriculum": {"gates": {"g": {}}}}, "teacher": {"model": "t"}},
+            "looks at advantages, and `opd` has none",
+        ),
+        (
+            {"orchestrator": {"algo": {"type": "max_rl", "length_penalty": {}}}},
+            "`length_penalty` belongs to type `grpo`",
+        ),
+        ({"pre_batch_filters": [{"type": "repetition", "token_id_threshold": 5}]}, "belongs to type `gibberish`"),
+        ({"trainer": {"ranks": 200}}, "200 ranks share 128 rollouts"),
         ({"max_steps": 5, "trainer": {"scheduler": {"decay_steps": 6}}}, "more than max_steps"),
         ({"trainer": {"scheduler": {"min_lr": 1.0}}}, "above learning_rate"),
         ({"trainer": {"scheduler": {"type": "cosine", "decay_steps": 3}}}, "`decay_steps` belongs to type `linear`"),
