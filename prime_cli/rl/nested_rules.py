@@ -236,7 +236,7 @@ _ORCHESTRATOR: Rules = {
     "model.client.base_url": values.client_url,
     "model.client": Ignored("the run serves its policy itself"),
     "model.lora.name": Ignored("the policy has one name in a run"),
-    "renderer": Ignored("`orchestrator.client_type` says how turns become tokens"),
+    "renderer": Goes("orchestrator.renderer"),
     "use_renderer": Ignored("`orchestrator.client_type` says how turns become tokens"),
     "env_server_base_port": Ignored("workers are spoken to through pipes"),
     "weight_broadcast.type": Goes("inference.weight_transfer"),
@@ -255,17 +255,15 @@ _ORCHESTRATOR: Rules = {
     "log": Ignored("every process has its log under logs/"),
 }
 
-_PARSERS = Ignored("environments read the text of answers themselves")
-
 _INFERENCE: Rules = {
     "model.name": Goes("model"),
     "server.host": Ignored("the server listens on this machine alone"),
     "server.port": Ignored(_CHOSEN),
-    "server.liveness_timeout": Ignored("the launcher watches the server itself"),
+    "server.liveness_timeout": Goes("inference.liveness_timeout_s"),
     "router": Ignored("the run's own gateway shares requests out"),
-    "vllm.dtype": Only(("auto",), "the server takes the dtype of the weights that it is given"),
+    "vllm.dtype": Goes("inference.dtype"),
     "vllm.max_model_len": Ignored("a request is as long as `trainer.seq_len` at most"),
-    "vllm.tp": Only((1,), "a server has one device"),
+    "vllm.tp": Goes("inference.vllm_args.tensor_parallel_size"),
     "vllm.dp": Goes("inference.servers"),
     "vllm.api_server_count": Ignored(_CHOSEN),
     "vllm.gpu_memory_utilization": Goes("inference.gpu_memory_utilization"),
@@ -273,11 +271,10 @@ _INFERENCE: Rules = {
         f"vllm.{key}": Ignored("adapters are handed over as `inference.weight_transfer` says")
         for key in ("enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank")
     },
-    **{f"vllm.{key}": _PARSERS for key in ("tool_call_parser", "reasoning_parser", "enable_auto_tool_choice")},
     "vllm.seed": Ignored("the seed of the run is given to the server"),
-    "vllm": Refused("the server is started with what a run needs and nothing else"),
-    "tool_parser": _PARSERS,
-    "reasoning_parser": _PARSERS,
+    "vllm": values.vllm_argument,
+    "tool_parser": Goes("inference.vllm_args.tool_call_parser"),
+    "reasoning_parser": Goes("inference.vllm_args.reasoning_parser"),
     "logprobs_mode": Only(("processed_logprobs",), "log-probabilities are those of the sampled distribution"),
     "enable_fp32_lm_head": Ignored("the server computes in the dtype of its weights"),
     "enable_fp32_router_logits": Ignored("the server computes in the dtype of its weights"),

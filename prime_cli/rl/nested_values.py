@@ -79,6 +79,11 @@ def inflight(value: Any, name: str, into: Conversion) -> None:
     into.set(f"orchestrator.concurrency.{name.rpartition('.')[2]}", value, name)
 
 
+def vllm_argument(value: Any, name: str, into: Conversion) -> None:
+    """An entry of `inference.vllm_args`, which go to vLLM's command line."""
+    into.set(f"inference.vllm_args.{name.rpartition('.')[2]}", value, name)
+
+
 def env_file(value: Any, name: str, into: Conversion) -> None:
     """The first of `env_files`."""
     files = into.data.setdefault("env_files", [])

@@ -17,6 +17,7 @@ from prime_cli.core.errors import ConfigError
 from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.orchestrator.teacher import check_teacher
+from prime_cli.rl.planned_work import PlannedWork, planned_work, work_lines
 from prime_cli.rl.step_config import LoraConfig, StepConfig
 
 _FP32_BYTES = 4
@@ -73,6 +74,7 @@ class Plan:
     rollouts_per_step: int
     tokens_per_step: int
     rows_per_step: int
+    work: PlannedWork
 
 
 def plan_of(config: RLConfig, *, gpus: int) -> Plan:
@@ -101,6 +103,7 @@ def plan_of(config: RLConfig, *, gpus: int) -> Plan:
         rollouts_per_step=config.batch_size,
         tokens_per_step=tokens,
         rows_per_step=-(-tokens // max(config.trainer.micro_batch_tokens, config.trainer.seq_len)),
+        work=planned_work(config),
     )
 
 
@@ -146,6 +149,7 @@ def plan_lines(plan: Plan, engine: str) -> list[str]:
         memory_line(plan.memory_per_rank),
         f"each of {plan.steps} steps: {plan.rollouts_per_step} rollouts of {plan.prompts_per_step} prompts, at most "
         f"{plan.tokens_per_step:,} tokens in {plan.rows_per_step} row{'s' if plan.rows_per_step > 1 else ''}",
+        *work_lines(plan.work),
     ]
 
 
@@ -175,7 +179,7 @@ def _processes(config: RLConfig, gpus: int) -> list[PlannedProcess]:
     device = "GPU" if gpus else "CPU"
     several = f"GPU 0 to {config.trainer.ranks - 1}" if gpus and config.trainer.ranks > 1 else device
     workers = sum(environment.workers or config.orchestrator.env_workers for environment in config.env)
-    processes = [PlannedProcess("inference", 1, device)]
+    processes = [PlannedProcess("inference", config.inference.servers, device)]
     if config.teacher is not None and config.teacher.client.base_url is None:
         processes.append(PlannedProcess("teacher", 1, device))
     return [

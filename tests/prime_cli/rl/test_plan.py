@@ -14,6 +14,7 @@ from prime_cli.core.errors import ConfigError
 from prime_cli.models.folder import load_causal_model
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.plan import check_devices, plan_of
+from prime_cli.rl.planned_work import planned_work, work_lines
 from prime_cli.rl.step_config import LoraConfig
 from prime_cli.rl.trainer import lora
 
@@ -121,3 +122,23 @@ def test_a_dry_run_prints_the_resolved_configuration_and_the_plan_and_writes_not
     assert shown["plan"]["steps"] == 3
     assert shown["engine"] == "embedded"
     assert not (tmp_path / "outputs").exists()
+
+
+def test_what_is_opened_and_evaluated_is_said_environment_by_environment() -> None:
+    config = a_config(
+        Path("m"),
+        env=[{"id": "one", "ratio": 3}, {"id": "o/two@1.0", "group_size": 4, "algo": {"type": "max_rl"}, "workers": 1}],
+        max_steps=25,
+        orchestrator={"curriculum": {"gates": {"mixed": {}}, "sampler": {"type": "ordered"}}},
+        sampling={"temp_scheduler": {"start_temperature": 1.0, "end_temperature": 0.5}},
+        eval={"interval": 10, "rollouts_per_example": 2, "skip_first_step": True, "env": [{"id": "x", "interval": 5}]},
+        val={"num_examples": 7, "interval": 20},
+    )
+    assert work_lines(planned_work(config)) == [
+        "environment one: 75% of the groups, 8 rollouts each, grpo, examples ordered, gates mixed",
+        "environment two: 25% of the groups, 4 rollouts each, max_rl, examples ordered, gates mixed",
+        "in flight: at most 256 rollouts; temperature 1 to 0.5",
+        "evaluation val/one: 3 times 7 examples, 1 rollout each",
+        "evaluation val/two: 3 times 7 examples, 1 rollout each",
+        "evaluation x: 5 times all examples, 2 rollouts each",
+    ]
