@@ -23,6 +23,7 @@ from prime_cli.rl.orchestrator.sink import Cut
 from prime_cli.rl.orchestrator.sources import Source
 
 EXAMPLES = 17
+_STUBBORN_S = 0.1
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Plan:
     frozen: frozenset[str] = frozenset()
     permits_change: bool = False
     trainer_s: float = 1.0
+    trainer_dies_after: int | None = None  # this batch is never trained
 
 
 def drawn_plan(seed: int) -> Plan:
@@ -120,6 +122,9 @@ class World:
         self.enough = asyncio.Event()
         self.new_batch = asyncio.Event()
         self.last_said = ""
+        self.stale_since: dict[int, float] = {}
+        self.faults: list[str] = []
+        self._now = asyncio.get_running_loop().time
 
     async def run(self) -> World:
         """Run until the last batch, or until the loop is stopped."""
@@ -147,6 +152,7 @@ class World:
                 task.cancel()
             await asyncio.gather(*everything, return_exceptions=True)
         assert not self.running, "every group that was begun has ended"
+        assert not self.faults, self.faults
         return self
 
     # What the loop asks for
@@ -172,12 +178,15 @@ class World:
         except asyncio.CancelledError:
             if not stubborn:
                 raise
-            await asyncio.sleep(self.rng.random() * 0.1)
+            await asyncio.sleep(self.rng.random() * _STUBBORN_S)
             if self.rng.random() < 0.5:
                 raise
             return self._rollouts(opened)  # an answer that nobody wants any more
         finally:
             del self.running[opened.number]
+            since = self.stale_since.pop(opened.number, None)
+            if since is not None and self._now() - since > _STUBBORN_S:
+                self.faults.append(f"group {opened.number} ran on for {self._now() - since:.2f} s after it was too old")
         self.finished[opened.number] = opened
         return self._rollouts(opened)
 
@@ -214,6 +223,8 @@ class World:
             while len(self.shipped) < step - self.first_step + 1:
                 self.new_batch.clear()
                 await self.new_batch.wait()
+            if step == self.plan.trainer_dies_after:
+                return
             await asyncio.sleep(self.rng.expovariate(1.0) * self.plan.trainer_s)
             if self.rng.random() < 0.2 and len(self.shipped) > step - self.first_step + 1:
                 continue  # the watcher loads the next version instead
@@ -221,7 +232,7 @@ class World:
             self.policy.announce()
 
     async def _mischief(self) -> None:
-        while True:
+        for _ in range(200):
             await asyncio.sleep(self.rng.expovariate(0.3))
             if self.rng.random() < 0.5:
                 self.policy.announce()  # nothing has changed
@@ -252,6 +263,9 @@ class World:
         self.shipped.append(
             (cut.step, [(group.opened.number, group.opened.source, group.opened.example) for group in cut.groups])
         )
+        for opened in self.running.values():
+            if self._is_stale(opened, cut.step + 1):
+                self.stale_since.setdefault(opened.number, self._now())
         self.new_batch.set()
         if self.stop_after is not None and cut.step >= self.stop_after:
             self.enough.set()

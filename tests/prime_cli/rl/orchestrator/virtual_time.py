@@ -9,7 +9,7 @@ from typing import Any
 
 
 class NothingLeftToHappen(AssertionError):
-    """Every task waits, and no timer is set: a wait without a bound."""
+    """There is a wait without a bound."""
 
 
 class _Jump(selectors.BaseSelector):
@@ -31,7 +31,7 @@ class _Jump(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise NothingLeftToHappen
+            raise NothingLeftToHappen("every task waits, and no timer is set")
         self.now += max(timeout, 0.0)
         return []
 
@@ -48,7 +48,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def run(self, main: Coroutine[Any, Any, Any]) -> Any:
         """Run `main` to its end, and then see that it left no task behind."""
-        result = self.run_until_complete(main)
+        try:
+            result = self.run_until_complete(main)
+        except BaseException:
+            self._end(asyncio.all_tasks(self))
+            raise
         left = [task for task in asyncio.all_tasks(self) if not task.done()]
         assert not left, f"tasks are left behind: {left}"
         return result
+
+    def _end(self, tasks: set[asyncio.Task[Any]]) -> None:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            self.run_until_complete(asyncio.wait(tasks))
