@@ -65,8 +65,13 @@ def _print_text(rows: list[TokenRow]) -> None:
 
     from prime_cli.core import output as out
 
-    out.stdout_console().print(Text.assemble(*((row.text, row.style) for row in rows)), soft_wrap=True)
+    out.stdout_console().print(Text.assemble(*((_printable(row.text), row.style) for row in rows)), soft_wrap=True)
     typer.echo("")
+
+
+def _printable(text: str) -> str:
+    """Return a token's text without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _print_table(rows: list[TokenRow]) -> None:

@@ -16,6 +16,7 @@ from prime_cli.rl.environment_config import EnvironmentConfig
 from prime_cli.rl.eval_config import EvalConfig, HeldOutConfig
 from prime_cli.rl.inference_config import InferenceConfig
 from prime_cli.rl.refusals import impossible_combinations
+from prime_cli.rl.sinks.config import TensorboardConfig, WandbConfig
 from prime_cli.rl.step_config import LossConfig, StepConfig
 from prime_cli.rl.watch_config import WatchdogConfig
 
@@ -108,6 +109,8 @@ class RLConfig(StrictModel):
     inference: InferenceConfig = InferenceConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     watchdog: WatchdogConfig = WatchdogConfig()
+    wandb: WandbConfig | None = None
+    tensorboard: TensorboardConfig | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -38,6 +38,7 @@ from prime_cli.rl.orchestrator.policy import INFERENCE_VARIABLE, InferenceAddres
 from prime_cli.rl.orchestrator.teacher import TeacherAddress, check_teacher
 from prime_cli.rl.plan import check_devices, count_gpus
 from prime_cli.rl.run_directory import RunDirectory, create_run_directory, read_metrics
+from prime_cli.rl.sinks.beside import check_sinks, sinks_beside
 
 _POLL_S = 0.1
 _GRACE_S = 5.0
@@ -74,8 +75,8 @@ def run_training(
 
     Raises:
         NotAModel: the configured model is not a model folder.
-        ConfigError: the configured engine is not installed, the teacher cannot be used, ranks lack GPUs, or an env file
-            is not as it should be.
+        ConfigError: the configured engine or a sink is not installed, the teacher cannot be used, ranks lack GPUs, or
+            an env file is not as it should be.
         ProcessDied: a process ended before its work was done.
         KeyboardInterrupt: after everything was stopped.
     """
@@ -85,6 +86,7 @@ def run_training(
             check_model_folder(Path(config.teacher.model))
         check_teacher(config.teacher, config.model)
     of_environments = variables_of_files(config.env_files) | dict(variables or {})
+    sinks_wanted = check_sinks(config.wandb, config.tensorboard, of_environments)
     engine = chosen_engine(config.inference)
     if config.trainer.ranks > 1:
         check_devices(config.trainer.ranks, count_gpus())
@@ -99,12 +101,19 @@ def run_training(
     family = Family(run, timeout_s=config.watchdog.timeout_s, startup_timeout_s=startup_timeout_s)
     run.forget_life()
     heartbeat = Heartbeat(run, LAUNCHER)
-    with terminate_as_interrupt(), family.paused_with_the_launcher():
+    beside = sinks_beside(run, sinks_wanted, note, of_environments)
+    with terminate_as_interrupt(), family.paused_with_the_launcher(), beside as sinks:
+
+        def look(run: RunDirectory) -> None:
+            sinks.look()
+            observe(run)
+
         try:
-            _run_children(resolved, run, engine, family, observe, of_environments)
+            _run_children(resolved, run, engine, family, look, of_environments)
         except (GaveUp, KeyboardInterrupt):
             family.end(_GRACE_S)
             heartbeat.stop()
+            sinks.end()
             if not run.metrics.exists():
                 # No step was taken and the reason is told: nobody looks for this folder, and its name is wanted again.
                 shutil.rmtree(run.path)

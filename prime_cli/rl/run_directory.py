@@ -9,6 +9,7 @@ broadcasts/step_V/     weights of policy version V on their way to the inference
 weights/step_N/        weights in Hugging Face layout
 adapters/step_N/       the adapter alone, in PEFT layout, where one is trained
 token_exports/step_S/  what the trainer saw of every token of batch S, a file per rank, where that is asked for
+tensorboard/, wandb/   what these sinks keep, where they are asked for
 status/NAME.json       what each process is doing, or waiting for
 status/NAME.beat       touched every second by a process that lives
 logs/NAME.log          output of each process
@@ -85,6 +86,29 @@ class RunDirectory:
     def adapter(self, step: int) -> Path:
         """The exported adapter after `step`."""
         return self.path / "adapters" / f"step_{step}"
+
+    @property
+    def tensorboard(self) -> Path:
+        """The event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def wandb_id(self) -> Path:
+        """The id of this run at Weights & Biases."""
+        return self.path / "wandb" / "id"
+
+    def read_sink_offset(self, name: str) -> int:
+        """Return how many bytes of the metrics the sink `name` has had."""
+        try:
+            return int((self.path / "status" / f"{name}.offset").read_text())
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def write_sink_offset(self, name: str, offset: int) -> None:
+        """Remember how many bytes of the metrics the sink `name` has had."""
+        path = self.path / "status" / f"{name}.offset"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(str(offset))
 
     def token_export(self, step: int, rank: int) -> Path:
         """What the trainer's rank `rank` saw of the tokens of `step`, one sequence per line."""

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from prime_cli.core.config_file import StrictModel
 from prime_cli.rl.config import CheckpointsConfig
+from prime_cli.rl.sinks.config import TensorboardConfig, WandbConfig
 from prime_cli.rl.step_config import OptimizerConfig, SchedulerConfig, StepConfig
 from prime_cli.sft.data_config import DataConfig
 from prime_cli.sft.other_names import with_our_names
@@ -52,6 +53,8 @@ class SFTConfig(StrictModel):
     val: ValidationConfig = ValidationConfig()
     trainer: SFTTrainerConfig = SFTTrainerConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
+    wandb: WandbConfig | None = None
+    tensorboard: TensorboardConfig | None = None
 
     @model_validator(mode="before")
     @classmethod

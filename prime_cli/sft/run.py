@@ -11,6 +11,7 @@ from pathlib import Path
 from prime_cli.core.files import write_json_atomically
 from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.run_directory import SFT_FOLDERS, RunDirectory, create_run_directory, read_metrics
+from prime_cli.rl.sinks.beside import check_sinks, sinks_beside
 from prime_cli.sft.config import SFTConfig
 from prime_cli.sft.ranks import train_in_several_processes
 from prime_cli.sft.training import Observe, Training
@@ -33,17 +34,19 @@ def run_sft(config: SFTConfig, observe: Observe, say: Callable[[str], None]) -> 
 
     Raises:
         NotAModel: the configured model is not a model folder.
-        ConfigError: the data cannot be used, or there are fewer GPUs than ranks.
+        ConfigError: the data or a sink cannot be used, or there are fewer GPUs than ranks.
         ProcessDied: one of several ranks ended before the work was done.
     """
     check_model_folder(config.model)
+    sinks = check_sinks(config.wandb, config.tensorboard)
     name = config.name or f"{config.model.resolve().name}-sft"
     resolved = config.model_copy(update={"model": config.model.resolve()})
     run = create_run_directory(config.output_dir, name, resolved.model_dump(mode="json"), folders=SFT_FOLDERS)
     say(f"run: {run.path}" + (f" ({name} is taken)" if run.path.name != name else ""))
     started = time.monotonic()
     try:
-        _train(resolved, run, observe, say)
+        with sinks_beside(run, sinks, say):
+            _train(resolved, run, observe, say)
     except BaseException:
         # Without weights there is nothing in the folder that anybody would look for, and its name is wanted again.
         if not run.exported_steps():
