@@ -55,6 +55,7 @@ def _train(settings: SFTConfig) -> None:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from prime_cli.core import output as out
+    from prime_cli.rl.evaluation.output import SOURCE, eval_line
     from prime_cli.sft.run import run_sft  # brings torch, which a file that cannot be read need not wait for
 
     interactive = out.is_interactive()
@@ -63,6 +64,9 @@ def _train(settings: SFTConfig) -> None:
         task = progress.add_task("training", total=settings.max_steps)
 
         def observe(record: Mapping[str, Any]) -> None:
+            if record["source"] == SOURCE:
+                out.note(eval_line(record))
+                return
             step, text = record["step"], _figures(record)
             progress.update(task, completed=step, description=text)
             if not interactive and (step % _PLAIN_EVERY == 0 or step == settings.max_steps):

@@ -22,15 +22,14 @@ from prime_cli.core.errors import ProcessDied
 from prime_cli.core.files import write_json_atomically
 from prime_cli.core.processes import (
     child_environment,
-    describe_exit,
-    tail,
     terminate_as_interrupt,
 )
 from prime_cli.environments.runtime import ENVIRONMENTS_VARIABLE
 from prime_cli.environments.target import find_target
 from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.config import RLConfig
-from prime_cli.rl.family import Family, Member, Silent
+from prime_cli.rl.deaths import GaveUp, check_life, death_of
+from prime_cli.rl.family import Family, Member
 from prime_cli.rl.heartbeat import LAUNCHER, Heartbeat, watched_as
 from prime_cli.rl.inference.serving import server_command, start_server, url_in
 from prime_cli.rl.inference.vllm import answers, chosen_engine, free_port, vllm_command
@@ -60,10 +59,6 @@ class RunSummary:
     first_reward: float
     last_reward: float
     seconds: float
-
-
-class GaveUp(ProcessDied):
-    """A process of the run stopped with a reason of its own."""
 
 
 def run_training(
@@ -166,8 +161,8 @@ def _run_children(
             if code == 0 and child.name in unfinished:
                 unfinished.discard(child.name)
             elif code is not None and (code != 0 or child.name in _SERVERS):
-                raise _died(run, child, code)
-        _check_life(run, family)
+                raise death_of(run, child, code)
+        check_life(run, family)
         observe(run)
         time.sleep(_POLL_S)
     observe(run)
@@ -213,8 +208,8 @@ def _wait_for_server(
         for child in family.members:
             code = child.process.poll()
             if code is not None:
-                raise _died(run, child, code)
-        _check_life(run, family)
+                raise death_of(run, child, code)
+        check_life(run, family)
         observe(run)
         time.sleep(_POLL_S)
     raise ProcessDied(
@@ -241,36 +236,6 @@ def _start(config: RLConfig, run: RunDirectory, name: str, module: str, variable
             start_new_session=True,
         )
     return Member(name, process)
-
-
-def _died(run: RunDirectory, child: Member, code: int) -> ProcessDied:
-    own = run.read_failure(child.name)
-    if own is not None:
-        message, hint = own
-        return GaveUp(f"the {child.name} gave up: {message}", hint)
-    what = f"the {child.name} process died ({describe_exit(code)})"
-    return ProcessDied(f"{what}; its last lines of log:\n{_last_lines(run, child)}", hint=_log_hint(run, child))
-
-
-def _check_life(run: RunDirectory, family: Family) -> None:
-    silent = family.silent()
-    if silent is not None:
-        raise _fell_silent(run, silent)
-
-
-def _fell_silent(run: RunDirectory, silent: Silent) -> ProcessDied:
-    status = run.read_status(silent.member.name)
-    doing = f"; what it did then: {status[0]}" if status is not None else ""
-    lines = _last_lines(run, silent.member)
-    return ProcessDied(f"{silent.words}{doing}; its last lines of log:\n{lines}", hint=_log_hint(run, silent.member))
-
-
-def _last_lines(run: RunDirectory, child: Member) -> str:
-    return "\n".join(f"  {line}" for line in tail(run.log(child.name))) or "  (it wrote nothing)"
-
-
-def _log_hint(run: RunDirectory, child: Member) -> str:
-    return f"the whole log is {run.log(child.name)}"
 
 
 def _summary(run: RunDirectory, seconds: float) -> RunSummary:

@@ -207,7 +207,7 @@ class RunDirectory:
 
 
 RL_FOLDERS = ("rollouts", "batches", "broadcasts", "weights", "status", "logs")
-SFT_FOLDERS = ("weights", "status", "logs")
+SFT_FOLDERS = ("rollouts", "broadcasts", "weights", "status", "logs")
 
 
 def create_run_directory(

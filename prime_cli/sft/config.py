@@ -9,8 +9,10 @@ from pydantic import Field, model_validator
 
 from prime_cli.core.config_file import StrictModel
 from prime_cli.rl.config import CheckpointsConfig
+from prime_cli.rl.eval_config import EvalConfig, EvalEnvironmentConfig
 from prime_cli.rl.sinks.config import TensorboardConfig, WandbConfig
 from prime_cli.rl.step_config import OptimizerConfig, SchedulerConfig, StepConfig
+from prime_cli.rl.watch_config import WatchdogConfig
 from prime_cli.sft.data_config import DataConfig
 from prime_cli.sft.other_names import with_our_names
 
@@ -38,6 +40,21 @@ class ValidationConfig(StrictModel):
     data: DataConfig | None = None
 
 
+class SFTEvalConfig(EvalConfig):
+    """Evaluations in environments every `interval` steps and after the last, by processes beside the training.
+
+    A server of its own gets the weights of those steps. `max_concurrent` rollouts run at once, of each environment in
+    `env_workers` processes. Sampling is at a temperature of 1, to 512 tokens at most, unless asked otherwise.
+    """
+
+    env: list[EvalEnvironmentConfig] = Field(min_length=1)
+    max_concurrent: int = Field(default=128, ge=1)
+    env_workers: int = Field(default=1, ge=1)
+    env_worker_timeout_s: float = Field(default=45, gt=0, description="a worker silent for so long is replaced")
+    startup_timeout_s: float = Field(default=300, gt=0)
+    timeout_s: float = Field(default=1800, gt=0, description="for the next rollout of an evaluation to end")
+
+
 class SFTConfig(StrictModel):
     """One run. `batch_size` counts demonstrations; `batch_rows` takes as many as fill that many rows of `seq_len`."""
 
@@ -51,10 +68,12 @@ class SFTConfig(StrictModel):
     learning_rate: float = Field(default=1e-5, gt=0)
     seed: int = 0
     val: ValidationConfig = ValidationConfig()
+    eval: SFTEvalConfig | None = None
     trainer: SFTTrainerConfig = SFTTrainerConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     wandb: WandbConfig | None = None
     tensorboard: TensorboardConfig | None = None
+    watchdog: WatchdogConfig = WatchdogConfig()
 
     @model_validator(mode="before")
     @classmethod
@@ -78,3 +97,12 @@ class SFTConfig(StrictModel):
     def num_validation(self) -> int:
         """Demonstrations of `data` that are held out."""
         return self.data.held_out(has_validation_data=self.val.data is not None)
+
+    @property
+    def eval_steps(self) -> list[int]:
+        """The steps whose weights are evaluated in environments, in order; 0 is the model as it came."""
+        if self.eval is None:
+            return []
+        intervals = {environment.interval or self.eval.interval for environment in self.eval.env}
+        steps = {step for interval in intervals for step in range(0, self.max_steps + 1, interval)} | {self.max_steps}
+        return sorted(steps - {0} if self.eval.skip_first_step else steps)

@@ -8,13 +8,20 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from prime_cli.core.errors import PrimeError, ProcessDied
 from prime_cli.core.files import write_json_atomically
+from prime_cli.core.processes import terminate_as_interrupt
+from prime_cli.environments.target import find_target
 from prime_cli.models.folder import check_model_folder
+from prime_cli.rl.deaths import GaveUp
+from prime_cli.rl.heartbeat import LAUNCHER, Heartbeat
+from prime_cli.rl.plan import check_devices, count_gpus
 from prime_cli.rl.run_directory import SFT_FOLDERS, RunDirectory, create_run_directory, read_metrics
 from prime_cli.rl.sinks.beside import check_sinks, sinks_beside
+from prime_cli.sft.children import EVALUATOR, TRAINER, Children, Observe
 from prime_cli.sft.config import SFTConfig
-from prime_cli.sft.ranks import train_in_several_processes
-from prime_cli.sft.training import Observe, Training
+
+_GRACE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -35,35 +42,55 @@ def run_sft(config: SFTConfig, observe: Observe, say: Callable[[str], None]) -> 
     Raises:
         NotAModel: the configured model is not a model folder.
         ConfigError: the data or a sink cannot be used, or there are fewer GPUs than ranks.
-        ProcessDied: one of several ranks ended before the work was done.
+        ProcessDied: one of several ranks, or the evaluator, ended before the work was done.
     """
     check_model_folder(config.model)
+    check_devices(config.trainer.ranks, count_gpus() if config.trainer.ranks > 1 else 0)
+    for environment in [] if config.eval is None else config.eval.env:
+        find_target(environment.reference, say)
     sinks = check_sinks(config.wandb, config.tensorboard)
     name = config.name or f"{config.model.resolve().name}-sft"
     resolved = config.model_copy(update={"model": config.model.resolve()})
     run = create_run_directory(config.output_dir, name, resolved.model_dump(mode="json"), folders=SFT_FOLDERS)
     say(f"run: {run.path}" + (f" ({name} is taken)" if run.path.name != name else ""))
     started = time.monotonic()
-    try:
-        with sinks_beside(run, sinks, say):
-            _train(resolved, run, observe, say)
-    except BaseException:
-        # Without weights there is nothing in the folder that anybody would look for, and its name is wanted again.
-        if not run.exported_steps():
-            shutil.rmtree(run.path)
-        raise
+    children = Children(resolved, run, observe, say)
+    run.forget_life()
+    heartbeat = Heartbeat(run, LAUNCHER)
+    with terminate_as_interrupt(), children.family.paused_with_the_launcher():
+        try:
+            with sinks_beside(run, sinks, say):
+                _train(resolved, run, children, say)
+        except (PrimeError, KeyboardInterrupt) as error:
+            children.family.end(_GRACE_S)
+            heartbeat.stop()
+            is_told = isinstance(error, GaveUp | KeyboardInterrupt) or not isinstance(error, ProcessDied)
+            if is_told and not run.exported_steps():
+                # Nobody looks for this folder, and its name is wanted again.
+                shutil.rmtree(run.path)
+            raise
+        finally:
+            children.family.end(_GRACE_S)
+            heartbeat.stop()
+    run.drop_traffic()
     summary = _summary(run, time.monotonic() - started)
     write_json_atomically(run.summary, {**asdict(summary), "path": str(run.path), "weights": str(summary.weights)})
     return summary
 
 
-def _train(config: SFTConfig, run: RunDirectory, observe: Observe, say: Callable[[str], None]) -> None:
+def _train(config: SFTConfig, run: RunDirectory, children: Children, say: Callable[[str], None]) -> None:
+    if config.eval is not None:
+        children.start(EVALUATOR, "prime_cli.sft.evaluator")
     if config.trainer.ranks > 1:
-        train_in_several_processes(config, run, observe, say)
-        return
-    from prime_cli.rl.trainer.ranks import Ranks
+        children.start(TRAINER, "prime_cli.rl.trainer.launch", ["--module", "prime_cli.sft.process"])
+    else:
+        from prime_cli.rl.trainer.ranks import Ranks
+        from prime_cli.sft.training import Training
 
-    Training(config, run, ranks=Ranks(), say=say, observe=observe).train()
+        Training(config, run, ranks=Ranks(), say=say, after_step=children.look).train()
+        if config.eval is not None:
+            say("waiting for the last evaluation")
+    children.wait()
 
 
 def _summary(run: RunDirectory, seconds: float) -> SFTSummary:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import save_file
 
+from prime_cli.core.files import directory_written_aside
 from prime_cli.models.folder import load_causal_model, load_tokenizer
 from prime_cli.rl.run_directory import RunDirectory
 from prime_cli.rl.step_config import LossConfig
@@ -20,17 +21,13 @@ from prime_cli.sft.batches import Batches
 from prime_cli.sft.config import SFTConfig
 from prime_cli.sft.demonstrations import Demonstrations, read_conversations, render_conversations
 
-Figures = Mapping[str, Any]
-Observe = Callable[[Figures], None]
-"""Called with each record as it stands in metrics.jsonl."""
-
 
 class Training:
     """A run of supervised fine-tuning, as one of its ranks sees it.
 
     Args:
         say: hears what is going on, on the first rank.
-        observe: sees every record of figures, on the first rank.
+        after_step: called after every step, on every rank.
 
     Raises:
         ConfigError: the demonstrations cannot be used.
@@ -38,13 +35,20 @@ class Training:
     """
 
     def __init__(
-        self, config: SFTConfig, run: RunDirectory, *, ranks: Ranks, say: Callable[[str], None], observe: Observe
+        self,
+        config: SFTConfig,
+        run: RunDirectory,
+        *,
+        ranks: Ranks,
+        say: Callable[[str], None],
+        after_step: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._run = run
         self._ranks = ranks
+        self._evaluated = frozenset(config.eval_steps)
         self._say = say
-        self._observe = observe
+        self._after_step = after_step
         torch.set_num_threads(int(os.environ.get("PRIME_TORCH_THREADS", "1")))
         torch.manual_seed(config.seed)
         self._tokenizer = load_tokenizer(config.model)
@@ -75,6 +79,9 @@ class Training:
             if self._validation and (is_last or step % config.val.interval == 0):
                 figures["val/loss"] = self._learner.evaluate(self._validation)
             self._record(step, figures)
+            if step in self._evaluated:
+                self._broadcast(step)
+            self._after_step()
             if is_last or (config.checkpoints.interval and step % config.checkpoints.interval == 0):
                 self._learner.export(self._tokenizer, self._run.weights(step), self._run.adapter(step))
 
@@ -99,10 +106,16 @@ class Training:
         assert data is not None, "the first rank read them"
         return data
 
+    def _broadcast(self, step: int) -> None:
+        """Leave the weights for the evaluator; the folder appears when its content is complete."""
+        tensors = self._learner.weights()
+        if self._ranks.is_first:
+            with directory_written_aside(self._run.broadcast(step)) as aside:
+                save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
+
     def _record(self, step: int, figures: dict[str, float | int]) -> None:
         if self._ranks.is_first:
             self._run.append_metrics(step, "sft", figures)
-            self._observe({"step": step, "source": "sft", **figures})
 
 
 def _figures(report: StepReport, seconds: float, epochs: float) -> dict[str, float | int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from prime_cli.rl.run_directory import read_metrics
 from tests.e2e.conftest import Prime
 
@@ -57,6 +59,45 @@ def test_a_run_evaluates_at_the_start_at_intervals_and_at_the_end_and_never_trai
     shown = prime("rl", "show", "run")
     assert "eval/reverse-text" in shown.stdout
     assert prime("rl", "plot", "outputs/rl/run", "--save", "curve.png").returncode == 0
+
+
+SFT = """
+name = "tuned"
+model = "{model}"
+max_steps = 4
+batch_size = 4
+[data]
+env = "reverse-text"
+args = {{ num_train = 40 }}
+num_validation = 4
+[eval]
+interval = 2
+num_examples = 5
+sampling = {{ max_tokens = 8 }}
+[[eval.env]]
+id = "reverse-text"
+"""
+
+
+@pytest.mark.slow
+def test_fine_tuning_is_evaluated_in_environments_under_the_weights_of_each_interval(
+    prime: Prime, workspace: Path, tiny_model: Path
+) -> None:
+    (workspace / "sft.toml").write_text(SFT.format(model=tiny_model))
+    done = prime("sft", "run", "sft.toml")
+    assert done.returncode == 0, done.stderr
+    run = workspace / "outputs" / "sft" / "tuned"
+    records = [record for record in read_metrics(run / "metrics.jsonl")[0] if record["source"] == "eval"]
+    name = "eval/reverse-text"
+    versions = [
+        tuple(record[key] for key in ("step", f"{name}/policy_version/start", f"{name}/policy_version/end"))
+        for record in records
+    ]
+    assert versions == [(0, 0, 0), (2, 2, 2), (4, 4, 4)]
+    assert [record[f"{name}/rollouts"] for record in records] == [5, 5, 5]
+    assert len(read_prompts(run / "rollouts" / "eval" / "step_4" / "reverse-text.jsonl")) == 5
+    assert f"{name} at step 4: reward" in done.stderr
+    assert not (run / "broadcasts").exists()
 
 
 def read_prompts(path: Path) -> set[str]:

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
@@ -14,10 +15,12 @@ from prime_cli.environments.rollout_errors import failed_rollout
 from prime_cli.environments.runtime import (
     EnvironmentFailed,
     EnvironmentInfo,
+    EnvironmentSpec,
     EnvironmentWorkerDied,
     EnvironmentWorkers,
     ModelEndpoint,
 )
+from prime_cli.environments.target import locate_target
 from prime_cli.rl.environment_config import EnvironmentConfig
 from prime_cli.rl.eval_config import EvalConfig, EvalEnvironmentConfig, EvalSamplingConfig, HeldOutConfig
 from prime_cli.rl.evaluation.evaluator import EvalSet, Rollouts, Row
@@ -29,6 +32,27 @@ class LoadedEnvironment:
 
     workers: EnvironmentWorkers
     about: EnvironmentInfo
+
+
+def workers_of(
+    environment: EnvironmentConfig,
+    *,
+    name: str,
+    logs: Path,
+    num_workers: int,
+    silence_timeout_s: float,
+    variables: Mapping[str, str] = {},
+) -> EnvironmentWorkers:
+    """Return workers for an environment, not started yet; `name` is how they are called in logs."""
+    target = locate_target(environment.reference)
+    return EnvironmentWorkers(
+        EnvironmentSpec(target.identity.name, environment.args, name, dict(variables), environment.limits),
+        python=target.python,
+        num_workers=num_workers,
+        log_directory=logs,
+        search_path=target.search_path,
+        silence_timeout_s=silence_timeout_s,
+    )
 
 
 @dataclass(frozen=True)

@@ -166,17 +166,18 @@ class Evaluator:
                 self._begin(name, due)
         self._start_waiting()
 
-    async def finish(self, say: Callable[[str], None]) -> None:
-        """Wait until the last policy is there and evaluated.
+    async def finish(self, say: Callable[[str], None], *, version: int | None = None) -> None:
+        """Wait until the policy has this version, the last one unless given, and is evaluated.
 
         Raises:
             PrimeError: nothing happened for `timeout_s`.
         """
+        awaited = self._max_steps if version is None else version
         while True:
             self.advance()
-            if not self._going_on and (not self._sets or self._policy.version >= self._max_steps):
+            if not self._going_on and (not self._sets or self._policy.version >= awaited):
                 return
-            what = f"policy {self._max_steps}, to evaluate it"
+            what = f"policy {awaited}, to evaluate it"
             if self._going_on:
                 what = f"{self.claims} rollouts of the evaluation {', '.join(self._going_on)}"
             say(f"waiting for {what}")

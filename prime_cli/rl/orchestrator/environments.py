@@ -12,16 +12,14 @@ from typing import Any
 from prime_cli.environments.runtime import (
     ENVIRONMENTS_VARIABLE,
     ClientType,
-    EnvironmentSpec,
     EnvironmentWorkers,
     ModelEndpoint,
 )
-from prime_cli.environments.target import locate_target
 from prime_cli.models.folder import load_tokenizer
 from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.environment_config import EnvironmentConfig
-from prime_cli.rl.evaluation.environments import LoadedEnvironment, hold_out
+from prime_cli.rl.evaluation.environments import LoadedEnvironment, hold_out, workers_of
 from prime_cli.rl.evaluation.evaluator import Row
 from prime_cli.rl.orchestrator.admission_gates import gates_of
 from prime_cli.rl.orchestrator.algorithms import Algorithm, Encode, algorithm_of
@@ -74,13 +72,12 @@ class RunEnvironments:
             EnvironmentFailed: the environment does not load.
             EnvironmentWorkerDied: a worker ended while loading.
         """
-        target = locate_target(environment.reference)
-        workers = EnvironmentWorkers(
-            EnvironmentSpec(target.identity.name, environment.args, name, self._variables, environment.limits),
-            python=target.python,
+        workers = workers_of(
+            environment,
+            name=name,
+            logs=self._logs,
             num_workers=environment.workers or self._config.orchestrator.env_workers,
-            log_directory=self._logs,
-            search_path=target.search_path,
+            variables=self._variables,
             silence_timeout_s=self._config.orchestrator.env_worker_timeout_s,
         )
         self._workers.append(workers)

@@ -14,6 +14,7 @@ from typing import Any
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.core.processes import die_with_parent
+from prime_cli.core.tasks import first_to_end
 from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.evaluation.evaluator import Evaluator
@@ -79,7 +80,7 @@ async def orchestrate(run: RunDirectory, config: RLConfig, address: InferenceAdd
             companions.append(
                 follow_load(concurrency, orchestrator.dispatcher, address.admin_url, others=lambda: evaluator.in_flight)
             )
-        await _first_to_end(_produce(orchestrator, evaluator, output), *companions)
+        await first_to_end(_produce(orchestrator, evaluator, output), *companions)
     finally:
         await environments.close()
         await admin.close()
@@ -93,19 +94,6 @@ async def _produce(orchestrator: Orchestrator, evaluator: Evaluator, output: Run
     finally:
         await evaluator.close()
     output.say("done")
-
-
-async def _first_to_end(main: Any, *companions: Any) -> None:
-    """Run all; return when `main` does, raise when any raises."""
-    tasks = {asyncio.ensure_future(main), *(asyncio.ensure_future(companion) for companion in companions)}
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from prime_cli.core.errors import ConfigError
+from prime_cli.core.errors import ConfigError, ProcessDied
 from prime_cli.models.folder import load_causal_model
 from prime_cli.rl.run_directory import read_metrics
 from prime_cli.sft.config import SFTConfig
@@ -83,7 +83,7 @@ def test_two_ranks_learn_the_same_as_one(tiny_model: Path, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_mistake_in_the_data_is_told_by_several_ranks_as_by_one(tiny_model: Path, tmp_path: Path) -> None:
     config = a_config(tiny_model, tmp_path, trainer={"ranks": 2}, data={"path": tmp_path / "none.jsonl"})
-    with pytest.raises(ConfigError, match="no such data file"):
+    with pytest.raises(ProcessDied, match="no such data file"):
         run_sft(config, lambda record: None, lambda text: None)
 
 
