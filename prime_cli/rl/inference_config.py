@@ -57,3 +57,10 @@ class InferenceConfig(StrictModel):
         if self.weight_transfer == "nccl" and self.engine == "embedded":
             raise ValueError("weight_transfer `nccl` is vLLM's; the embedded engine takes `filesystem` or `adapter`")
         return self
+
+    @property
+    def gpu_workers(self) -> int:
+        """GPU processes of all vLLM servers together."""
+        sizes = {name.replace("_", "-"): value for name, value in self.vllm_args.items()}
+        each = int(sizes.get("tensor-parallel-size", 1)) * int(sizes.get("pipeline-parallel-size", 1))
+        return self.servers * each

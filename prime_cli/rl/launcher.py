@@ -31,8 +31,18 @@ from prime_cli.rl.config import RLConfig
 from prime_cli.rl.deaths import GaveUp, check_life, death_of
 from prime_cli.rl.family import Family, Member
 from prime_cli.rl.heartbeat import LAUNCHER, Heartbeat, watched_as
-from prime_cli.rl.inference.serving import server_command, start_server, url_in
-from prime_cli.rl.inference.vllm import answers, chosen_engine, free_port, vllm_command
+from prime_cli.rl.inference.fleet import (
+    GATEWAY,
+    INFERENCE,
+    TEACHER,
+    Server,
+    needs_gateway,
+    policy_servers,
+    teacher_server,
+)
+from prime_cli.rl.inference.gateway_settings import ADMIN_TOKEN_VARIABLE, GatewaySettings
+from prime_cli.rl.inference.serving import start_server, url_in
+from prime_cli.rl.inference.vllm import check_weight_transfer, chosen_engine
 from prime_cli.rl.orchestrator.policy import INFERENCE_VARIABLE, InferenceAddress
 from prime_cli.rl.orchestrator.teacher import TeacherAddress, check_teacher
 from prime_cli.rl.plan import check_devices, count_gpus
@@ -42,8 +52,8 @@ from prime_cli.rl.sinks.beside import check_sinks, sinks_beside
 _POLL_S = 0.1
 _GRACE_S = 5.0
 _POLICY, _TEACHER = "policy", "teacher"
-_SERVERS = ("inference", "teacher")
-PROCESSES = ("inference", "teacher", "trainer", "orchestrator")
+_WORKERS = ("trainer", "orchestrator")  # these end; the others serve until all is done
+PROCESSES = (INFERENCE, GATEWAY, TEACHER, "trainer", "orchestrator")
 
 Observer = Callable[[RunDirectory], None]
 """Called about ten times a second while the run goes on, to show what is seen."""
@@ -83,6 +93,7 @@ def run_training(
     of_environments = variables_of_files(config.env_files) | dict(variables or {})
     sinks_wanted = check_sinks(config.wandb, config.tensorboard, of_environments)
     engine = chosen_engine(config.inference)
+    check_weight_transfer(config.inference, engine)
     if config.trainer.ranks > 1:
         check_devices(config.trainer.ranks, count_gpus())
     evaluated = [] if config.eval is None else config.eval.env
@@ -133,15 +144,23 @@ def _run_children(
     of_environments: Mapping[str, str],
 ) -> None:
     token = secrets.token_urlsafe(16)
-    run.set_status("inference", "loading the model")
-    command, find_url = _inference(config, run, engine, _POLICY, config.model)
-    family.add(_serve(config, run, engine, "inference", command, token))
+    run.set_status(INFERENCE, "loading the model")
+    servers = policy_servers(config, run, engine, model_name=_POLICY)
+    for server in servers:
+        family.add(_serve(config, run, engine, server, token))
     find_teacher = _start_teacher(config, run, engine, family)
     trainer = "prime_cli.rl.trainer.process" if config.trainer.ranks == 1 else "prime_cli.rl.trainer.launch"
     family.add(_start(config, run, "trainer", trainer, {}))
-    url = _wait_for_server(config, run, family, find_url, observe)
-    run.set_status("inference", "serving")
-    address = InferenceAddress(base_url=f"{url}/v1", model=_POLICY, admin_url=url, admin_token=token)
+    urls = {server.name: _wait_for_server(config, run, family, server, observe) for server in servers}
+    url = _gateway(config, run, engine, family, urls, token, observe)
+    run.set_status(INFERENCE, "serving" if len(servers) == 1 else f"{len(servers)} servers are serving")
+    address = InferenceAddress(
+        base_url=f"{url}/v1",
+        model=_POLICY,
+        admin_url=url,
+        admin_token=token,
+        weight_transfer=config.inference.weight_transfer,
+    )
     variables = {INFERENCE_VARIABLE: json.dumps(asdict(address)), ENVIRONMENTS_VARIABLE: json.dumps(of_environments)}
     if find_teacher is not None:
         at = _wait_for_server(config, run, family, find_teacher, observe)
@@ -154,13 +173,13 @@ def _run_children(
         )
         variables |= at_others.variables()
     family.add(_start(config, run, "orchestrator", "prime_cli.rl.orchestrator.process", variables))
-    unfinished = {"trainer", "orchestrator"}
+    unfinished = set(_WORKERS)
     while unfinished:
         for child in family.members:
             code = child.process.poll()
             if code == 0 and child.name in unfinished:
                 unfinished.discard(child.name)
-            elif code is not None and (code != 0 or child.name in _SERVERS):
+            elif code is not None and (code != 0 or child.name not in _WORKERS):
                 raise death_of(run, child, code)
         check_life(run, family)
         observe(run)
@@ -168,41 +187,44 @@ def _run_children(
     observe(run)
 
 
-def _start_teacher(config: RLConfig, run: RunDirectory, engine: str, family: Family) -> Callable[[], str | None] | None:
-    """Serve the teacher's folder; returns what gives its URL once it answers, or None when others serve it."""
+def _gateway(
+    config: RLConfig,
+    run: RunDirectory,
+    engine: str,
+    family: Family,
+    urls: Mapping[str, str],
+    token: str,
+    observe: Observer,
+) -> str:
+    """Return the address of the servers: that of a gateway in front of them, or of the only one."""
+    if not needs_gateway(engine, len(urls)):
+        (url,) = urls.values()
+        return url
+    settings = GatewaySettings(dict(urls), engine, _POLICY, config.inference.liveness_timeout_s)
+    variables = settings.variables() | {ADMIN_TOKEN_VARIABLE: token}
+    member = _start(config, run, GATEWAY, "prime_cli.rl.inference.gateway", variables)
+    family.add(member)
+    gateway = Server(GATEWAY, [], lambda: url_in(run.ready(GATEWAY)))
+    return _wait_for_server(config, run, family, gateway, observe)
+
+
+def _start_teacher(config: RLConfig, run: RunDirectory, engine: str, family: Family) -> Server | None:
+    """Serve the teacher's folder; returns None when others serve it, or there is none."""
     if config.teacher is None or config.teacher.client.base_url is not None:
         return None
-    run.set_status("teacher", "loading the model")
-    command, find_url = _inference(config, run, engine, _TEACHER, Path(config.teacher.model).resolve())
-    token = secrets.token_urlsafe(16)  # nobody else learns it: a teacher stays as it is
-    family.add(_serve(config, run, engine, "teacher", command, token))
-    return find_url
+    run.set_status(TEACHER, "loading the model")
+    folder = Path(config.teacher.model).resolve()
+    teacher = teacher_server(config, run, engine, model_name=_TEACHER, folder=folder)
+    # Nobody else learns its token: a teacher stays as it is.
+    family.add(_serve(config, run, engine, teacher, secrets.token_urlsafe(16)))
+    return teacher
 
 
-def _inference(
-    config: RLConfig, run: RunDirectory, engine: str, name: str, folder: Path
-) -> tuple[list[str], Callable[[], str | None]]:
-    """Return the command that serves `folder` as `name`, and a function that gives its URL once it answers."""
-    if engine == "vllm":
-        url = f"http://127.0.0.1:{free_port()}"
-        command = vllm_command(
-            folder, config.inference, model_name=name, port=int(url.rsplit(":", 1)[1]),
-            context=config.trainer.seq_len, seed=config.seed,
-        )  # fmt: skip
-        return command, lambda: url if answers(url) else None
-    ready_file = run.path / "status" / f"{name}_ready.json"
-    slots = config.inference.num_slots
-    command = server_command(folder, model_name=name, ready_file=ready_file, num_slots=slots, seed=config.seed)
-    return command, lambda: url_in(ready_file)
-
-
-def _wait_for_server(
-    config: RLConfig, run: RunDirectory, family: Family, find_url: Callable[[], str | None], observe: Observer
-) -> str:
+def _wait_for_server(config: RLConfig, run: RunDirectory, family: Family, server: Server, observe: Observer) -> str:
     limit_s = config.inference.startup_timeout_s
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
-        url = find_url()
+        url = server.find_url()
         if url is not None:
             return url
         for child in family.members:
@@ -213,14 +235,14 @@ def _wait_for_server(
         observe(run)
         time.sleep(_POLL_S)
     raise ProcessDied(
-        f"the inference server was not ready within {limit_s:.0f} s", hint=f"its log is {run.log('inference')}"
+        f"the {server.name} server was not ready within {limit_s:.0f} s", hint=f"its log is {run.log(server.name)}"
     )
 
 
-def _serve(config: RLConfig, run: RunDirectory, engine: str, name: str, command: list[str], token: str) -> Member:
-    watched = watched_as(run, name, config.watchdog.timeout_s)
-    process = start_server(command, log_path=run.log(name), admin_token=token, variables=watched)
-    return Member(name, process, beats=engine == "embedded")
+def _serve(config: RLConfig, run: RunDirectory, engine: str, server: Server, token: str) -> Member:
+    watched = watched_as(run, server.name, config.watchdog.timeout_s)
+    process = start_server(server.command, log_path=run.log(server.name), admin_token=token, variables=watched)
+    return Member(server.name, process, beats=engine == "embedded")
 
 
 def _start(config: RLConfig, run: RunDirectory, name: str, module: str, variables: dict[str, str]) -> Member:

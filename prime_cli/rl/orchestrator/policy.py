@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import httpx
 
 from prime_cli.core.errors import PrimeError
+from prime_cli.rl.inference.weight_updates import update_weights
+from prime_cli.rl.inference_config import WeightTransfer
 from prime_cli.rl.run_directory import RunDirectory
 
 _POLL_S = 0.01
@@ -20,12 +22,16 @@ INFERENCE_VARIABLE = "PRIME_RUN_INFERENCE"
 
 @dataclass(frozen=True)
 class InferenceAddress:
-    """Where the run's inference server is: `base_url` ends in /v1; the admin routes lie at `admin_url`."""
+    """Where the run's inference server is: `base_url` ends in /v1; the admin routes lie at `admin_url`.
+
+    `weight_transfer` is how it takes new weights.
+    """
 
     base_url: str
     model: str
     admin_url: str
     admin_token: str
+    weight_transfer: WeightTransfer = "filesystem"
 
 
 class InferenceAdmin:
@@ -37,6 +43,8 @@ class InferenceAdmin:
             headers={"Authorization": f"Bearer {address.admin_token}"},
             timeout=_ADMIN_TIMEOUT_S,
         )
+        self._transfer = address.weight_transfer
+        self._first = True
 
     async def load_weights(self, run: RunDirectory, version: int) -> None:
         """Load the broadcast weights of `version` between two decoding steps; running requests are kept.
@@ -44,14 +52,9 @@ class InferenceAdmin:
         Raises:
             PrimeError: the server refused, or did not answer.
         """
-        await self._post("/pause", params={"mode": "keep"})
-        try:
-            folder = str(run.broadcast(version).resolve())
-            await self._post("/collective_rpc", json={"method": "reload_weights", "kwargs": {"weights_path": folder}})
-            await self._post("/reset_prefix_cache")  # what was computed under the old weights must not be reused
-            await self._post("/update_weight_version", json={"new_version": str(version)})
-        finally:
-            await self._post("/resume")
+        folder = run.broadcast(version).resolve()
+        await update_weights(self._transfer, self._post, folder, version, first=self._first)
+        self._first = False
 
     async def close(self) -> None:
         """Close the connection."""

@@ -54,6 +54,21 @@ def samples_of_rollout(
     return samples
 
 
+def count_branches(trajectory: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many samples a rollout makes: 1 as long as every turn continues those before it."""
+    branches: list[list[int]] = []
+    for step in trajectory:
+        tokens = step.get("tokens") or {"prompt_ids": [], "completion_ids": []}
+        prompt_ids: list[int] = tokens["prompt_ids"]
+        whole = prompt_ids + tokens["completion_ids"]
+        at = next((i for i, branch in enumerate(branches) if prompt_ids[: len(branch)] == branch), None)
+        if at is None:
+            branches.append(whole)
+        else:
+            branches[at] = whole
+    return len(branches)
+
+
 def _append(
     sample: Sample,
     token_ids: Sequence[int],

@@ -167,6 +167,12 @@ class Learner:
         if adapters is not None and adapter is not None:
             lora.save_adapter(self._adapted, adapters, adapter)
 
+    def export_adapter(self, folder: Path) -> None:
+        """Write the adapter alone, in PEFT layout; with several ranks all of them must call this together."""
+        adapters = lora.adapter_weights(self._adapted)
+        if self._ranks.is_first:
+            lora.save_adapter(self._adapted, adapters, folder)
+
     def _rows(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         return micro_batches_of(
             samples,

@@ -10,15 +10,14 @@ import time
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.core.files import directory_written_aside
 from prime_cli.core.processes import die_with_parent
 from prime_cli.models.folder import load_causal_model, load_tokenizer
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.heartbeat import start_heartbeat
 from prime_cli.rl.run_directory import RunDirectory
+from prime_cli.rl.trainer.broadcasting import broadcast_of
 from prime_cli.rl.trainer.learner import Learner, StepReport
 from prime_cli.rl.trainer.ranks import Ranks, device_of_this_rank, joined, leave_cleanly, suffix_of_this_rank
 from prime_cli.rl.trainer.token_export import TokenExport
@@ -46,6 +45,7 @@ class TrainerProcess:
             total_steps=config.max_steps,
             ranks=ranks,
         )
+        self._broadcast = broadcast_of(config, run, self._learner, ranks)
 
     def train(self) -> None:
         """Train `max_steps` steps and export the final weights."""
@@ -56,7 +56,7 @@ class TrainerProcess:
             report = self._take_step(batch)
             trained_s = time.perf_counter() - started
             started = time.perf_counter()
-            self._broadcast(step)
+            self._hand_on(step)
             broadcast_s = time.perf_counter() - started
             if self._ranks.is_first:  # the step above needed all ranks, so all have read the batch
                 shutil.rmtree(self._run.batch(step))
@@ -99,15 +99,12 @@ class TrainerProcess:
             time.sleep(_POLL_S)
         return read_batch(folder), time.perf_counter() - started
 
-    def _broadcast(self, version: int) -> None:
-        """Write the weights as version `version`; the folder's name appears when its content is complete."""
-        tensors = self._learner.weights()
-        if not self._ranks.is_first:
-            return
-        with directory_written_aside(self._run.broadcast(version)) as aside:
-            save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
-        # The trainer may be this many versions ahead of the one that is being loaded at this moment.
-        self._run.drop_broadcasts_before(version - self._config.orchestrator.max_off_policy_steps - 1)
+    def _hand_on(self, version: int) -> None:
+        """Hand the weights on as `version`; the folder's name appears when its content is complete."""
+        self._broadcast(version)
+        if self._ranks.is_first:
+            # The trainer may be this many versions ahead of the one that is being loaded at this moment.
+            self._run.drop_broadcasts_before(version - self._config.orchestrator.max_off_policy_steps - 1)
 
 
 def _metrics(report: StepReport, waited_s: float, trained_s: float, broadcast_s: float) -> dict[str, float | int]:
