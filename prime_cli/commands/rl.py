@@ -51,7 +51,7 @@ def run(
     if seed is not None:
         settings = settings.model_copy(update={"seed": seed})
     if dry_run:
-        _show_plan(settings)
+        _show_plan(settings, resolved.warnings)
         return
     from prime_cli.rl.display import LiveDisplay, PlainDisplay
     from prime_cli.rl.launcher import run_training
@@ -69,7 +69,7 @@ def run(
     )
 
 
-def _show_plan(settings: RLConfig) -> None:
+def _show_plan(settings: RLConfig, warnings: list[str]) -> None:
     import json
     from dataclasses import asdict
 
@@ -81,7 +81,8 @@ def _show_plan(settings: RLConfig) -> None:
     plan = plan_of(settings, gpus=count_gpus())
     resolved = settings.model_dump(mode="json", exclude_none=True)
     text = json.dumps(resolved, indent=2) + "\n\n" + "\n".join(plan_lines(plan, engine))
-    out.print_result({"config": resolved, "engine": engine, "plan": asdict(plan)}, text)
+    facts = {"config": resolved, "engine": engine, "plan": asdict(plan), "warnings": warnings}
+    out.print_result(facts, text)
 
 
 @app.command()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from prime_cli.rl.schema_rules import Conversion, Goes, Ignored, Only, Rules, convert
+from prime_cli.rl.schema_rules import Conversion, Goes, Ignored, Rules, convert
 
 _HOSTED = "it is for training on a platform, and this run is on your own machine"
 
@@ -106,7 +106,7 @@ RULES: Rules = {
     "buffer": Ignored("it is deprecated; `orchestrator.curriculum` chooses examples by their difficulty"),
     "max_async_level": Ignored("it is deprecated; `orchestrator.max_off_policy_steps` bounds how old a rollout may be"),
     "max_off_policy_steps": Goes("orchestrator.max_off_policy_steps", "it belongs under [orchestrator] by now"),
-    "teacher.client.skip_model_check": Only((True,), "a teacher is not checked before the run"),
+    "teacher.client.skip_model_check": Ignored("a teacher's server is asked when it is needed, and not before"),
     "env_file": _env_file,
     "loss": _loss,
     "lora_alpha": Goes("trainer.lora.alpha"),

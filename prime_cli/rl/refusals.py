@@ -23,18 +23,6 @@ def impossible_combinations(config: RLConfig) -> list[Problem]:
     ]
 
 
-def remarks(config: RLConfig) -> list[str]:
-    """Return what works in `config` and does not do what it says, in a line each."""
-    found = []
-    for index, each in enumerate(config.post_batch_filters):
-        if each.type == "zero_advantage" and not each.enforces:
-            found.append(
-                f"`post_batch_filters[{index}].enforce` is false, and what has no advantage is not sent all the same: "
-                "it would teach nothing"
-            )
-    return found
-
-
 def _algorithms(config: RLConfig) -> Iterator[Problem]:
     for index, environment in enumerate(config.env):
         algorithm = config.algorithm_for(environment)

@@ -14,7 +14,7 @@ from prime_cli.core.config_layers import read_layers
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.lab_schema import from_lab
 from prime_cli.rl.nested_schema import from_nested, is_nested
-from prime_cli.rl.refusals import remarks
+from prime_cli.rl.remarks import remarks
 
 
 @dataclass(frozen=True)

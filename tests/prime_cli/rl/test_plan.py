@@ -120,6 +120,9 @@ def test_a_dry_run_prints_the_resolved_configuration_and_the_plan_and_writes_not
     shown = json.loads(done.stdout)
     assert shown["config"]["trainer"]["optim"]["type"] == "muon"
     assert shown["plan"]["steps"] == 3
+    assert shown["plan"]["work"]["environments"][0]["share"] == 1.0
+    (warning,) = shown["warnings"]
+    assert "warmup_steps` 10 are not over at max_steps 3" in warning
     assert shown["engine"] == "embedded"
     assert not (tmp_path / "outputs").exists()
 
