@@ -10,6 +10,7 @@ Shapes: B rows, Q new tokens, L columns attended to, V vocabulary.
 from __future__ import annotations
 
 import queue
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +21,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from prime_cli.rl.inference.sampling import SamplingParameters, sample
+from prime_cli.rl.inference.sampling import SamplingParameters, sample, uniforms
 from prime_cli.rl.inference.slot_cache import SlotCache, Write
 
 _IDLE_WAIT_S = 0.5
+# A matrix product with fewer rows takes another path through the library, and comes out with other last bits; attention
+# adds up in steps of a vector register, so lengths are rounded up to whole ones.
+_FEWEST_ROWS, _LENGTH_STEP = 4, 32
 _PREFILL_TOKENS = 8192  # prompts of one prefill, padding included; more wait for the next step
 
 
@@ -43,7 +47,7 @@ class _Request:
     completion: Completion
     parameters: SamplingParameters
     stop_ids: frozenset[int]
-    generator: torch.Generator
+    seed: int
     on_done: Callable[[Completion | Exception], None]
     cancelled: threading.Event
     limit: int  # tokens it may still have at most, prompt included
@@ -73,7 +77,10 @@ class SlotEngine:
         eos_token_ids: tokens that end a completion.
         num_slots: how many requests run at once; more wait.
         context_length: prompt and completion together, in tokens.
-        seed: of the generator that requests without a seed of their own share.
+        seed: of the seeds that requests without one get.
+
+    What a request with a seed is answered depends on the weights, its prompt and its seed alone, bit for bit, and not
+    on what runs beside it. That holds on a CPU, with one thread; see `docs/training.md`.
     """
 
     def __init__(
@@ -85,12 +92,12 @@ class SlotEngine:
         self.statistics = EngineStatistics()
         self._eos_ids = frozenset(eos_token_ids)
         self._device = next(model.parameters()).device
-        self._cache = SlotCache(model.config.num_hidden_layers, num_slots, context_length)
+        self._cache = SlotCache(model.config.num_hidden_layers, max(num_slots, _FEWEST_ROWS), _rounded(context_length))
         self._running: list[_Request] = []
         self._waiting: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._held_back: _Request | None = None
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._shared_generator = torch.Generator(device=self._device).manual_seed(seed)
+        self._seeds = random.Random(seed)  # noqa: S311 - reproducible, not secret
         self._paused = False
         self._stopping = False
         self._failure: Exception | None = None
@@ -139,13 +146,11 @@ class SlotEngine:
             raise ValueError(
                 f"the prompt has {len(prompt_ids)} tokens; the model's context of {self.context_length} leaves no room"
             )
-        generator = self._shared_generator
-        if parameters.seed is not None:
-            generator = torch.Generator(device=self._device).manual_seed(parameters.seed)
+        seed = self._seeds.getrandbits(64) if parameters.seed is None else parameters.seed
         stop_ids = frozenset(parameters.stop_token_ids) | (frozenset() if parameters.ignore_eos else self._eos_ids)
         cancelled = threading.Event()
         limit = min(self.context_length, len(prompt_ids) + parameters.max_tokens)
-        request = _Request(Completion(list(prompt_ids)), parameters, stop_ids, generator, on_done, cancelled, limit)
+        request = _Request(Completion(list(prompt_ids)), parameters, stop_ids, seed, on_done, cancelled, limit)
         if not self.is_alive:
             raise RuntimeError("the engine has stopped")
         self._waiting.put(request)
@@ -304,47 +309,56 @@ class SlotEngine:
         return self._waiting.get(timeout=_IDLE_WAIT_S) if idle else self._waiting.get_nowait()
 
     def _prefill(self, new: list[_Request]) -> None:
-        """Compute the prompts of `new` in one padded batch, each distinct prompt once, and sample a first token."""
+        """Compute the prompts of `new`, each distinct prompt once, and sample a first token.
+
+        Prompts of like length are computed together: padded to a length that is its own, and not its neighbours'.
+        """
         first_slot = len(self._running)
         slot_of: dict[tuple[int, ...], int] = {}
-        unique: list[list[int]] = []
-        rows: list[int] = []
+        buckets: dict[int, list[list[int]]] = {}
         for offset, request in enumerate(new):
-            key = tuple(request.completion.prompt_ids)
-            if key not in slot_of:
-                slot_of[key] = first_slot + offset
-                unique.append(request.completion.prompt_ids)
-            rows.append(list(slot_of).index(key))
-        longest = max(len(prompt) for prompt in unique)
-        ids_BQ = torch.zeros((len(unique), longest), dtype=torch.long)
-        for row, prompt in enumerate(unique):
-            ids_BQ[row, : len(prompt)] = torch.tensor(prompt)
-        positions_BQ = torch.arange(longest).expand(len(unique), longest)
-        # Padding lies behind the prompt: its keys are overwritten by the first completion tokens before being seen.
-        mask_BQL = torch.ones((longest, longest), dtype=torch.bool).tril().expand(len(unique), 1, longest, longest)
-        last_B = torch.tensor([len(prompt) - 1 for prompt in unique])
-        # Only the columns in which a prompt ends go through the head: the logits of whole prompts would not fit.
-        columns, column_of_B = torch.unique(last_B, return_inverse=True)
-        slots = list(slot_of.values())
-        logits_BQV = self._forward(ids_BQ, positions_BQ, mask_BQL, slots, longest, columns)
-        logits_BV = logits_BQV[torch.arange(len(unique)), column_of_B][rows]
+            prompt = request.completion.prompt_ids
+            if tuple(prompt) not in slot_of:
+                slot_of[tuple(prompt)] = first_slot + offset
+                buckets.setdefault(_rounded(len(prompt)), []).append(prompt)
+        logits_of: dict[tuple[int, ...], torch.Tensor] = {}
+        for length, prompts in buckets.items():
+            keys = [tuple(prompt) for prompt in prompts]
+            logits_UV = self._prefill_bucket(prompts, [slot_of[key] for key in keys], length)
+            logits_of.update(zip(keys, logits_UV, strict=True))
         for offset, request in enumerate(new):
             source = slot_of[tuple(request.completion.prompt_ids)]
             if source != first_slot + offset:
                 self._cache.copy_slot(source, first_slot + offset, len(request.completion.prompt_ids))
             self.statistics.prompt_tokens += len(request.completion.prompt_ids)
         self._running += new
-        self._append_samples(logits_BV, first_slot)
+        self._append_samples(torch.stack([logits_of[tuple(r.completion.prompt_ids)] for r in new]), first_slot)
+
+    def _prefill_bucket(self, prompts: list[list[int]], slots: list[int], length: int) -> torch.Tensor:
+        """Return the logits [U, V] after each of the prompts, which are padded to `length`."""
+        ids_BQ = torch.zeros((len(prompts), length), dtype=torch.long)
+        for row, prompt in enumerate(prompts):
+            ids_BQ[row, : len(prompt)] = torch.tensor(prompt)
+        positions_BQ = torch.arange(length).clamp(max=self.context_length - 1).expand(len(prompts), length)
+        # Padding lies behind the prompt: its keys are overwritten by the first completion tokens before being seen.
+        mask_BQL = torch.ones((length, length), dtype=torch.bool).tril().expand(len(prompts), 1, length, length)
+        last_B = torch.tensor([len(prompt) - 1 for prompt in prompts])
+        # Only the columns in which a prompt ends go through the head: the logits of whole prompts would not fit.
+        columns, column_of_B = torch.unique(last_B, return_inverse=True)
+        wanted = torch.cat([columns, columns[-1:].expand(max(0, _FEWEST_ROWS - len(prompts) * len(columns)))])
+        logits_BQV = self._forward(ids_BQ, positions_BQ, mask_BQL, slots, length, wanted)
+        return logits_BQV[torch.arange(len(prompts)), column_of_B]
 
     def _decode(self) -> None:
         running = self._running
         lengths = [request.length for request in running]
-        ids_BQ = torch.tensor([[request.completion.token_ids[-1]] for request in running])
-        positions_BQ = torch.tensor(lengths)[:, None] - 1
-        longest = max(lengths)
+        spare = max(0, _FEWEST_ROWS - len(running))  # rows in slots that nobody uses
+        ids_BQ = torch.tensor([[request.completion.token_ids[-1]] for request in running] + [[0]] * spare)
+        positions_BQ = torch.tensor(lengths + [1] * spare)[:, None] - 1
+        longest = _rounded(max(lengths))
         mask_BQL = (torch.arange(longest)[None, :] <= positions_BQ)[:, None, None, :]
-        logits_BQV = self._forward(ids_BQ, positions_BQ, mask_BQL, list(range(len(running))), longest)
-        self._append_samples(logits_BQV[:, -1], 0)
+        logits_BQV = self._forward(ids_BQ, positions_BQ, mask_BQL, list(range(len(running) + spare)), longest)
+        self._append_samples(logits_BQV[: len(running), -1], 0)
 
     def _forward(
         self,
@@ -379,7 +393,8 @@ class SlotEngine:
     def _append_samples(self, logits_BV: torch.Tensor, first_slot: int) -> None:
         """Sample for the rows from `first_slot` on, record, and release what is finished."""
         requests = self._running[first_slot:]
-        tokens_B, logprobs_B = sample(logits_BV, [r.parameters for r in requests], [r.generator for r in requests])
+        uniforms_B = uniforms([r.seed for r in requests], [len(r.completion.token_ids) for r in requests])
+        tokens_B, logprobs_B = sample(logits_BV, [r.parameters for r in requests], uniforms_B)
         version = self.statistics.policy_version
         finished: list[int] = []
         for row, (request, token, logprob) in enumerate(
@@ -408,3 +423,7 @@ class SlotEngine:
                 self._running[slot] = moved
             self._running.pop()
             request.on_done(request.completion)
+
+
+def _rounded(length: int) -> int:
+    return -(-length // _LENGTH_STEP) * _LENGTH_STEP

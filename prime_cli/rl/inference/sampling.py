@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_UINT64 = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -22,9 +27,9 @@ class SamplingParameters:
 
 
 def sample(
-    logits_BV: torch.Tensor, parameters: Sequence[SamplingParameters], generators: Sequence[torch.Generator]
+    logits_BV: torch.Tensor, parameters: Sequence[SamplingParameters], uniforms_B: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one token per row.
+    """Draw one token per row, by the row's number from (0, 1).
 
     Returns:
         tokens_B, and logprobs_B under the distribution that was sampled from (temperature and cuts applied), which is
@@ -36,22 +41,32 @@ def sample(
         if p.temperature > 0 and (p.top_k > 0 or p.top_p < 1.0):
             scaled_BV[row] = _cut(scaled_BV[row], p)
     logprobs_BV = torch.log_softmax(scaled_BV, dim=-1)
-    # Gumbel's trick: argmax(logprob + noise) is a draw from the distribution, for all rows in one pass.
-    noise_BV = _exponential_noise(logprobs_BV, generators)
-    greedy_B = torch.tensor([p.temperature == 0 for p in parameters], device=logits_BV.device)
-    scores_BV = torch.where(greedy_B[:, None], logprobs_BV, logprobs_BV - noise_BV.log())
-    tokens_B = scores_BV.argmax(dim=-1)
+    # The token at which the summed probabilities pass the number; in double precision, so that rare ones keep theirs.
+    reached_BV = logprobs_BV.exp().cumsum(dim=-1, dtype=torch.float64)
+    wanted_B1 = uniforms_B.to(logits_BV.device)[:, None] * reached_BV[:, -1:]
+    tokens_B = torch.searchsorted(reached_BV, wanted_B1, right=True).squeeze(1)
+    if any(p.temperature == 0 for p in parameters):
+        greedy_B = torch.tensor([p.temperature == 0 for p in parameters], device=logits_BV.device)
+        tokens_B = torch.where(greedy_B, logprobs_BV.argmax(dim=-1), tokens_B)
     return tokens_B, logprobs_BV.gather(1, tokens_B[:, None]).squeeze(1)
 
 
-def _exponential_noise(like_BV: torch.Tensor, generators: Sequence[torch.Generator]) -> torch.Tensor:
-    noise_BV = torch.empty_like(like_BV)
-    first = generators[0]
-    if all(generator is first for generator in generators):
-        return noise_BV.exponential_(generator=first)
-    for row, generator in enumerate(generators):
-        noise_BV[row].exponential_(generator=generator)
-    return noise_BV
+def uniforms(seeds: Sequence[int], draws: Sequence[int]) -> torch.Tensor:
+    """Return for each seed its draw of that number: numbers from (0, 1), without a generator that has a state.
+
+    A draw is a hash (SplitMix64, doi:10.1145/2714064.2660195) of seed and number, so it depends on nothing else.
+    """
+    seeds_B = np.array([seed & _UINT64 for seed in seeds], dtype=np.uint64)
+    hashes_B = _mixed(_mixed(seeds_B) + np.array(draws, dtype=np.uint64) * _GOLDEN)
+    return torch.from_numpy(((hashes_B >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
+
+
+def _mixed(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    values = values + _GOLDEN  # unsigned numbers wrap around
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray[Any, Any] = values ^ (values >> np.uint64(31))
+    return mixed
 
 
 def _cut(logits_V: torch.Tensor, parameters: SamplingParameters) -> torch.Tensor:

@@ -12,11 +12,20 @@ from safetensors.torch import save_file
 
 from prime_cli.models.folder import load_causal_model
 from prime_cli.rl.inference.engine import Completion, SlotEngine
-from prime_cli.rl.inference.sampling import SamplingParameters, sample
+from prime_cli.rl.inference.sampling import SamplingParameters, sample, uniforms
 from prime_cli.rl.inference.slot_cache import slots_that_fit
 from prime_cli.rl.trainer.micro_batches import micro_batches_of
 from prime_cli.rl.trainer.policy import PolicyModel
 from prime_cli.rl.transport import Sample
+
+
+@pytest.fixture(autouse=True)
+def _threads_of_the_server():
+    """As the server does: a product that several threads share adds up in another order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -76,10 +85,13 @@ def test_log_probabilities_equal_the_trainers_on_the_same_tokens(engine: SlotEng
 
 
 def test_a_seeded_request_samples_the_same_tokens_whatever_runs_beside_it(engine: SlotEngine) -> None:
+    prompts = [*PROMPTS, *([9 + i] * (5 + 3 * i) for i in range(12))]
     parameters = SamplingParameters(max_tokens=10, seed=7, ignore_eos=True)
-    (alone,) = complete(engine, [PROMPTS[3]], parameters)
-    crowded = complete(engine, PROMPTS, parameters)[3]
-    assert crowded.token_ids == alone.token_ids
+    crowded = complete(engine, prompts, parameters)
+    for prompt, expected in list(zip(prompts, crowded, strict=True))[::3]:
+        (alone,) = complete(engine, [prompt], parameters)
+        assert alone.token_ids == expected.token_ids
+        assert alone.logprobs == expected.logprobs, "bit for bit"
 
 
 def test_new_weights_take_effect_and_every_token_knows_its_version(engine: SlotEngine, tmp_path: Path) -> None:
@@ -149,17 +161,16 @@ def test_slots_are_as_many_as_the_memory_holds(tiny_model: Path) -> None:
 
 def test_cuts_leave_only_the_likeliest_tokens() -> None:
     logits = torch.tensor([[3.0, 2.0, 1.0, -5.0]]).repeat(200, 1)
-    generator = torch.Generator().manual_seed(0)
-    tokens, _ = sample(logits, [SamplingParameters(top_k=2)] * 200, [generator] * 200)
+    numbers = uniforms(range(200), [0] * 200)
+    tokens, _ = sample(logits, [SamplingParameters(top_k=2)] * 200, numbers)
     assert set(tokens.tolist()) == {0, 1}
-    tokens, logprobs = sample(logits, [SamplingParameters(top_p=0.5)] * 200, [generator] * 200)
+    tokens, logprobs = sample(logits, [SamplingParameters(top_p=0.5)] * 200, numbers)
     assert set(tokens.tolist()) == {0}
     assert logprobs.abs().max() < 1e-6
 
 
 def test_sampling_follows_the_distribution() -> None:
     logits = torch.log(torch.tensor([[0.6, 0.3, 0.1]])).repeat(20_000, 1)
-    generator = torch.Generator().manual_seed(0)
-    tokens, _ = sample(logits, [SamplingParameters()] * 20_000, [generator] * 20_000)
+    tokens, _ = sample(logits, [SamplingParameters()] * 20_000, uniforms([7] * 20_000, range(20_000)))
     shares = torch.bincount(tokens, minlength=3) / 20_000
     torch.testing.assert_close(shares, torch.tensor([0.6, 0.3, 0.1]), atol=0.02, rtol=0)
