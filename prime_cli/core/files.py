@@ -46,22 +46,42 @@ def write_json_atomically(path: Path, data: Any, *, mode: int | None = None) -> 
 
 
 @contextlib.contextmanager
-def directory_written_aside(final: Path) -> Iterator[Path]:
+def directory_written_aside(final: Path, *, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary sibling of `final`; on success it takes that name, on failure nothing is left.
 
-    An existing `final` is replaced. Readers that look for the name `final` never see a half-written directory.
+    An existing `final` is replaced. Readers that look for the name `final` never see a half-written directory. With
+    `durable` that holds after a loss of power too: the files reach the disk before the name does.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
     os.chmod(aside, 0o777 & ~_umask())
     try:
         yield aside
+        if durable:
+            for path in [*aside.rglob("*"), aside]:
+                _flush(path)
         if final.exists():
             shutil.rmtree(final)
         os.replace(aside, final)
+        if durable:
+            _flush(final.parent)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
+
+
+def remove_directory_at_once(folder: Path) -> None:
+    """Remove a directory that readers look for by name: the name goes first, so none of them sees a half of it."""
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as aside:
+        os.replace(folder, Path(aside) / folder.name)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _umask() -> int:

@@ -158,8 +158,12 @@ class EnvironmentWorkers:
         *,
         state_columns: Sequence[str] = (),
         timeout_s: float | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> list[dict[str, Any]]:
         """Run one rollout per input and score them as a group.
+
+        Args:
+            seeds: one per rollout: each of its requests to the endpoint carries a seed that follows from it.
 
         Returns:
             One output per input, in order, in verifiers' form; a rollout that failed carries its `error`.
@@ -174,6 +178,7 @@ class EnvironmentWorkers:
             endpoint={**asdict(endpoint), "headers": dict(endpoint.headers)},
             sampling_args=dict(sampling_args),
             state_columns=list(state_columns),
+            seeds=None if seeds is None else list(seeds),
         )
         outputs: list[dict[str, Any]] = await self._bounded(request, timeout_s)
         return outputs

@@ -25,11 +25,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from prime_cli.environments import worker_client, worker_limits, worker_scoring
+    from prime_cli.environments import worker_client, worker_limits, worker_scoring, worker_seeds
 else:  # this folder is the first on the path until `main` takes it off
     import worker_client
     import worker_limits
     import worker_scoring
+    import worker_seeds
 
 _PR_SET_PDEATHSIG = 1
 _CLIENT_TYPES = {
@@ -71,6 +72,7 @@ class EnvironmentHost:
             worker_limits.limit_rollouts(environment, request.get("limits") or {})
         except worker_limits.NotLimited as error:
             raise Refused(f"the environment {name} cannot be limited: {error}") from None
+        worker_seeds.watch_rollouts(environment)
         self._environment = environment
         # Environments take over these signals; here the parent decides when to stop.
         _ignore_interrupts()
@@ -95,7 +97,10 @@ class EnvironmentHost:
 
     async def group(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Run the rollouts of one example and score them together; return one output per input."""
-        outputs = await self._run(self._environment.run_group, request["inputs"], request)
+        inputs, seeds = request["inputs"], request.get("seeds")
+        if seeds is not None:
+            inputs = worker_seeds.with_seeds(inputs, seeds)
+        outputs = await self._run(self._environment.run_group, inputs, request)
         return [_with_message(dict(output)) for output in outputs]
 
     async def rollout(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -125,6 +130,7 @@ class EnvironmentHost:
         key = json.dumps(endpoint, sort_keys=True)
         if key not in self._clients:
             self._clients[key] = worker_client.takes_empty_answers(_client_of_type(endpoint))
+            worker_seeds.watch_requests(self._clients[key])
         return self._clients[key]
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from prime_cli.core.config_file import ImpossibleSettings, StrictModel
 from prime_cli.environments.runtime import ClientType
 from prime_cli.rl.algorithm_config import AlgorithmConfig, SamplingConfig, TeacherConfig
+from prime_cli.rl.checkpoint_config import AdaptersConfig, CheckpointsConfig
 from prime_cli.rl.curriculum_config import ConcurrencyConfig, CurriculumConfig, FilterConfig
 from prime_cli.rl.environment_config import EnvironmentConfig
 from prime_cli.rl.eval_config import EvalConfig, HeldOutConfig
@@ -68,12 +69,6 @@ class OrchestratorConfig(StrictModel):
     renderer: str = "auto"
 
 
-class CheckpointsConfig(StrictModel):
-    """Weights in Hugging Face layout every `interval` steps and at the end; 0 means only at the end."""
-
-    interval: int = Field(default=0, ge=0)
-
-
 class RLConfig(StrictModel):
     """One run. `batch_size` counts rollouts; a step uses `batch_size / rollouts_per_example` prompts.
 
@@ -96,6 +91,9 @@ class RLConfig(StrictModel):
     max_inflight_rollouts: int | None = Field(default=None, ge=1)
     oversampling_factor: float | None = Field(default=None, gt=0)
     learning_rate: float = Field(default=1e-5, gt=0)
+    checkpoint_id: str | None = Field(
+        default=None, min_length=1, description="RUN or RUN@STEP: begin with the weights of its checkpoint"
+    )
     seed: int = 0
     env_files: list[Path] = Field(default_factory=list)
     sampling: SamplingConfig = SamplingConfig()
@@ -108,6 +106,7 @@ class RLConfig(StrictModel):
     orchestrator: OrchestratorConfig = OrchestratorConfig()
     inference: InferenceConfig = InferenceConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
+    adapters: AdaptersConfig = AdaptersConfig()
     watchdog: WatchdogConfig = WatchdogConfig()
     wandb: WandbConfig | None = None
     tensorboard: TensorboardConfig | None = None

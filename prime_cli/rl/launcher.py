@@ -46,7 +46,8 @@ from prime_cli.rl.inference.vllm import check_weight_transfer, chosen_engine
 from prime_cli.rl.orchestrator.policy import INFERENCE_VARIABLE, InferenceAddress
 from prime_cli.rl.orchestrator.teacher import TeacherAddress, check_teacher
 from prime_cli.rl.plan import check_devices, count_gpus
-from prime_cli.rl.run_directory import RunDirectory, create_run_directory, read_metrics
+from prime_cli.rl.resume import how_to_go_on, open_run_directory
+from prime_cli.rl.run_directory import RunDirectory, read_metrics
 from prime_cli.rl.sinks.beside import check_sinks, sinks_beside
 
 _POLL_S = 0.1
@@ -72,13 +73,22 @@ class RunSummary:
 
 
 def run_training(
-    config: RLConfig, observe: Observer, note: Callable[[str], None], variables: Mapping[str, str] | None = None
+    config: RLConfig,
+    observe: Observer,
+    note: Callable[[str], None],
+    variables: Mapping[str, str] | None = None,
+    *,
+    resume: str | None = None,
 ) -> RunSummary:
     """Run the whole training and return how it went; `note` hears what is going on before the processes start.
 
-    The environments' processes get `variables` beside those of `env_files`; they are written nowhere.
+    Args:
+        variables: what the environments' processes get beside those of `env_files`; they are written nowhere.
+        resume: what to go on with: see `prime_cli.rl.resume`.
 
     Raises:
+        BadInput: there is no run or checkpoint such as `resume` names, or the run is going on.
+        BadCheckpoint: the checkpoint is torn.
         NotAModel: the configured model is not a model folder.
         ConfigError: the configured engine or a sink is not installed, the teacher cannot be used, ranks lack GPUs, or
             an env file is not as it should be.
@@ -100,15 +110,14 @@ def run_training(
     targets = [find_target(environment.reference, note) for environment in [*config.env, *evaluated]]
     resolved = config.model_copy(update={"model": config.model.resolve()})
     name = config.name or f"{targets[0].identity.name}--{resolved.model.name}--{secrets.token_hex(4)}"
-    run = create_run_directory(config.output_dir, name, resolved.model_dump(mode="json"))
-    note(f"run: {run.path}" + (f" ({name} is taken)" if run.path.name != name else ""))
+    run, lock = open_run_directory(resolved, name, resume, note)
     started = time.monotonic()
     startup_timeout_s = config.inference.startup_timeout_s
     family = Family(run, timeout_s=config.watchdog.timeout_s, startup_timeout_s=startup_timeout_s)
     run.forget_life()
     heartbeat = Heartbeat(run, LAUNCHER)
     beside = sinks_beside(run, sinks_wanted, note, of_environments)
-    with terminate_as_interrupt(), family.paused_with_the_launcher(), beside as sinks:
+    with terminate_as_interrupt(), lock, family.paused_with_the_launcher(), beside as sinks:
 
         def look(run: RunDirectory) -> None:
             sinks.look()
@@ -124,7 +133,7 @@ def run_training(
                 # No step was taken and the reason is told: nobody looks for this folder, and its name is wanted again.
                 shutil.rmtree(run.path)
             else:
-                note(f"stopped; what there is lies in {run.path}")
+                note(f"stopped; what there is lies in {run.path}; {how_to_go_on(run)}")
             raise
         finally:
             family.end(_GRACE_S)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prime_cli.core.config_file import Problem
+from prime_cli.rl.checkpoint_config import AdaptersConfig
 
 if TYPE_CHECKING:
     from prime_cli.rl.config import RLConfig
@@ -112,6 +113,8 @@ def _steps(config: RLConfig) -> Iterator[Problem]:
             "would train on other log-probabilities than those that were sampled from; it is for fine-tuning, "
             "leave it 0 here",
         )
+    if lora is None and config.adapters != AdaptersConfig():
+        yield Problem("adapters", "says when adapters are kept, and none are trained; add [trainer.lora]")
 
 
 def _transfers(config: RLConfig) -> Iterator[Problem]:

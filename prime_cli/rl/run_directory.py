@@ -6,14 +6,18 @@ rollouts/step_S.jsonl  the rollouts of batch S
 rollouts/eval/step_S/  those of evaluations as of step S, a file for each environment; rollouts/val/ the same
 batches/step_S/        what the orchestrator hands to the trainer; removed once trained
 broadcasts/step_V/     weights of policy version V on their way to the inference server; removed once stale
+checkpoints/step_N/    the whole state after step N, from which a run goes on
 weights/step_N/        weights in Hugging Face layout
 adapters/step_N/       the adapter alone, in PEFT layout, where one is trained
 token_exports/step_S/  what the trainer saw of every token of batch S, a file per rank, where that is asked for
 tensorboard/, wandb/   what these sinks keep, where they are asked for
 status/NAME.json       what each process is doing, or waiting for
 status/NAME.beat       touched every second by a process that lives
-logs/NAME.log          output of each process
+logs/NAME.log          output of each process; logs/attempt_K/ has those of earlier attempts
+attempt.json           which attempt at the run this is, and where it began
 summary.json           written last: how the run ended
+
+A folder whose name begins with a dot is on its way to its name, or away from it.
 """
 
 from __future__ import annotations
@@ -27,14 +31,42 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.core.files import write_json_atomically
 
+ORCHESTRATOR_STATE = "orchestrator.json"
+"""What the orchestrator writes of itself into the folder of a batch, and the trainer copies into a checkpoint."""
+
 _STEP = re.compile(r"^step_(\d+)$")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an attempt at a run begins: a checkpoint, and the step that it is of.
+
+    With `weights_only` the run is a new one that begins with the checkpoint's weights, at its own step 0.
+    """
+
+    checkpoint: str
+    step: int
+    weights_only: bool = False
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Which attempt at a run this is, from 1, and where it began; without a start it began with the model's weights."""
+
+    number: int = 1
+    start: Start | None = None
+
+    @property
+    def steps_done(self) -> int:
+        """The last step that is done already."""
+        return 0 if self.start is None or self.start.weights_only else self.start.step
 
 
 @dataclass(frozen=True)
@@ -78,6 +110,11 @@ class RunDirectory:
     def batch(self, step: int) -> Path:
         """The folder with the training batch of `step`."""
         return self.path / "batches" / f"step_{step}"
+
+    def state_beside_batch(self, step: int) -> dict[str, bytes]:
+        """Return what the orchestrator wrote of itself as of the cutting of batch `step`, by file name."""
+        path = self.batch(step) / ORCHESTRATOR_STATE
+        return {path.name: path.read_bytes()} if path.exists() else {}
 
     def broadcast(self, version: int) -> Path:
         """The folder with the weights of policy `version` on their way to the inference server."""
@@ -125,6 +162,45 @@ class RunDirectory:
     def token_export_steps(self) -> list[int]:
         """Return the steps whose tokens were exported, ascending."""
         return sorted(_steps_in(self.path / "token_exports"))
+
+    def checkpoint(self, step: int) -> Path:
+        """The folder with the state after `step`."""
+        return self.path / "checkpoints" / f"step_{step}"
+
+    def checkpoint_steps(self) -> list[int]:
+        """Return the steps that have a checkpoint, ascending."""
+        return sorted(_steps_in(self.path / "checkpoints"))
+
+    def adapter_steps(self) -> list[int]:
+        """Return the steps whose adapters were exported, ascending."""
+        return sorted(_steps_in(self.path / "adapters"))
+
+    def read_attempt(self) -> Attempt:
+        """Return which attempt at the run this is."""
+        path = self.path / "attempt.json"
+        if not path.exists():
+            return Attempt()
+        data = json.loads(path.read_text())
+        start = data["start"]
+        return Attempt(int(data["number"]), None if start is None else Start(**start))
+
+    def write_attempt(self, attempt: Attempt) -> None:
+        """Say which attempt at the run this is, before its processes start."""
+        write_json_atomically(self.path / "attempt.json", asdict(attempt))
+
+    def orchestrator_state(self, attempt: Attempt) -> dict[str, Any]:
+        """Return what the orchestrator wrote of itself as of the checkpoint that an attempt goes on from.
+
+        Raises:
+            PrimeError: the checkpoint is not of a run with an orchestrator.
+        """
+        assert attempt.start is not None, "it goes on from a checkpoint"
+        path = Path(attempt.start.checkpoint) / ORCHESTRATOR_STATE
+        try:
+            state: dict[str, Any] = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise PrimeError(f"the checkpoint {path.parent} has no {ORCHESTRATOR_STATE}") from None
+        return state
 
     def newest_broadcast(self) -> int | None:
         """Return the newest policy version that was broadcast, or None."""

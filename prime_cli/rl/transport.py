@@ -15,12 +15,10 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from prime_cli.core.files import directory_written_aside
+from prime_cli.rl.run_directory import ORCHESTRATOR_STATE
 
 COLUMNS = ("token_ids", "logprobs", "advantages", "rl_weights", "ce_weights", "ref_kl_weights", "ref_logprobs")
 """The columns of a sample, one entry per token each."""
-
-ORCHESTRATOR_STATE = "orchestrator.json"
-"""The file beside a batch with the state of the orchestrator at its cutting."""
 
 
 @dataclass

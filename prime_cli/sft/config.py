@@ -8,7 +8,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from prime_cli.core.config_file import StrictModel
-from prime_cli.rl.config import CheckpointsConfig
+from prime_cli.rl.checkpoint_config import WeightsConfig
 from prime_cli.rl.eval_config import EvalConfig, EvalEnvironmentConfig
 from prime_cli.rl.sinks.config import TensorboardConfig, WandbConfig
 from prime_cli.rl.step_config import OptimizerConfig, SchedulerConfig, StepConfig
@@ -70,7 +70,7 @@ class SFTConfig(StrictModel):
     val: ValidationConfig = ValidationConfig()
     eval: SFTEvalConfig | None = None
     trainer: SFTTrainerConfig = SFTTrainerConfig()
-    checkpoints: CheckpointsConfig = CheckpointsConfig()
+    checkpoints: WeightsConfig = WeightsConfig()
     wandb: WandbConfig | None = None
     tensorboard: TensorboardConfig | None = None
     watchdog: WatchdogConfig = WatchdogConfig()

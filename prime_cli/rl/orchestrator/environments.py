@@ -105,6 +105,7 @@ class RunEnvironments:
                 timeout_s=environment.timeout,
                 retries=environment.retries,
                 whole_groups=loaded.about.needs_group_scoring,
+                seed=self._config.seed,
             ),
             sampler=sampler_of(curriculum.sampler, len(rows), self._config.seed),
             algorithm=self._algorithm(settings),

@@ -22,11 +22,12 @@ class RunOutput:
         self._gate = gate
 
     def ship(self, cut: Cut, state: Mapping[str, Any], metrics: Mapping[str, float | int]) -> None:
-        """Write the batch with `state` in its folder, then its rollouts and its record."""
-        facts = {"origins": _origins(cut)}
-        write_batch(Batch(cut.step, cut.samples, facts), self._run.batch(cut.step), orchestrator=state)
+        """Write the rollouts of the batch and its record, then the batch itself, with `state` in its folder."""
         self._store_rollouts(cut)
         self._run.append_metrics(cut.step, "orchestrator", batch_metrics(cut, self._gate) | dict(metrics))
+        # Last: where a step was trained, what is known of it is on disk, wherever the run was cut off.
+        facts = {"origins": _origins(cut)}
+        write_batch(Batch(cut.step, cut.samples, facts), self._run.batch(cut.step), orchestrator=state)
         for error, count in error_counts(cut.finished).most_common(3):
             print(f"step {cut.step}: {count} rollouts failed: {error}", flush=True)  # noqa: T201 - this log
 

@@ -73,14 +73,39 @@ class PolicyWatcher:
     """Keeps the server's weights at the newest broadcast version.
 
     `version` is what the server samples with now; `observers` are called whenever it has risen.
+
+    Args:
+        version: what the server samples with at first; -1 where that is no version of this run, because it goes on from
+            a checkpoint and the server has the model's own weights still.
     """
 
-    def __init__(self, run: RunDirectory, admin: InferenceAdmin) -> None:
-        self.version = 0
+    def __init__(self, run: RunDirectory, admin: InferenceAdmin, *, version: int = 0) -> None:
+        self.version = version
         self.observers: list[Callable[[], None]] = []
         self.update_seconds = 0.0
         self._run = run
         self._admin = admin
+
+    async def reach(self, version: int, timeout_s: float) -> None:
+        """Wait until the server samples with `version`, or a later one; `follow` must run beside it.
+
+        Raises:
+            PrimeError: it does not within `timeout_s`.
+        """
+        risen = asyncio.Event()
+        self.observers.append(risen.set)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.version < version:
+                    risen.clear()
+                    await risen.wait()
+        except TimeoutError:
+            raise PrimeError(
+                f"the orchestrator waited {timeout_s:.0f} s for policy {version}, with which the run goes on",
+                hint="look at the logs of the trainer and the inference server",
+            ) from None
+        finally:
+            self.observers.remove(risen.set)
 
     async def follow(self) -> None:
         """Poll for broadcasts for ever, loading the newest and skipping those in between."""

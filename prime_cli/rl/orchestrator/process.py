@@ -18,7 +18,7 @@ from prime_cli.core.tasks import first_to_end
 from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.evaluation.evaluator import Evaluator
-from prime_cli.rl.evaluation.output import EvalOutput
+from prime_cli.rl.evaluation.output import EvalOutput, evaluated_steps
 from prime_cli.rl.heartbeat import Heartbeat, start_heartbeat
 from prime_cli.rl.orchestrator.adaptive_concurrency import AdaptiveConcurrency
 from prime_cli.rl.orchestrator.environments import RunEnvironments
@@ -42,7 +42,8 @@ async def orchestrate(run: RunDirectory, config: RLConfig, address: InferenceAdd
     run.set_status("orchestrator", f"loading the environment {names}")
     environments = RunEnvironments(config, run.path / "logs", address, teacher_address())
     admin = InferenceAdmin(address)
-    watcher = PolicyWatcher(run, admin)
+    attempt = run.read_attempt()
+    watcher = PolicyWatcher(run, admin, version=0 if attempt.start is None else -1)
     try:
         sources = await environments.start()
         concurrency = concurrency_of(config)
@@ -75,12 +76,21 @@ async def orchestrate(run: RunDirectory, config: RLConfig, address: InferenceAdd
             post_batch_filters=filters_of(config.post_batch_filters, vocabulary),
         )
         evaluator.observers.append(orchestrator.wake)
+        if attempt.steps_done:
+            orchestrator.restore(run.orchestrator_state(attempt))
+            evaluator.go_on_after(attempt.steps_done, evaluated_steps(run))
+
+        async def produce() -> None:
+            output.say(f"waiting for policy {attempt.steps_done}")
+            await watcher.reach(attempt.steps_done, config.orchestrator.policy_timeout_s)
+            await _produce(orchestrator, evaluator, output)
+
         companions = [watcher.follow()]
         if isinstance(concurrency, AdaptiveConcurrency):
             companions.append(
                 follow_load(concurrency, orchestrator.dispatcher, address.admin_url, others=lambda: evaluator.in_flight)
             )
-        await first_to_end(_produce(orchestrator, evaluator, output), *companions)
+        await first_to_end(produce(), *companions)
     finally:
         await environments.close()
         await admin.close()

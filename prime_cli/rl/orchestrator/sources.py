@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,6 +56,7 @@ class WorkerGroups:
 
     Attributes:
         rows: the environment's training set.
+        seed: that of the run; with the group's number, a rollout's place and the attempt it gives the rollout's seed.
         sampling_args: what is sent with each request, save the temperature.
         timeout_s: how long one attempt at a group may take.
         retries: how often rollouts that ended with an error are run again.
@@ -68,29 +70,37 @@ class WorkerGroups:
     timeout_s: float | None = None
     retries: int = 0
     whole_groups: bool = False
+    seed: int = 0
 
     async def __call__(self, opened: OpenGroup) -> Rollouts:
         """Return the rollouts of the group."""
-        rollouts = await self._attempt(opened, opened.size)
-        for _ in range(self.retries):
+        rollouts = await self._attempt(opened, range(opened.size), 0)
+        for attempt in range(1, self.retries + 1):
             failed = [index for index, rollout in enumerate(rollouts) if rollout.get("error")]
             if not failed:
                 break
             again = range(opened.size) if self.whole_groups else failed
-            for index, rollout in zip(again, await self._attempt(opened, len(again)), strict=True):
+            for index, rollout in zip(again, await self._attempt(opened, again, attempt), strict=True):
                 rollouts[index] = rollout
         return rollouts
 
-    async def _attempt(self, opened: OpenGroup, count: int) -> Rollouts:
+    async def _attempt(self, opened: OpenGroup, members: Sequence[int], attempt: int) -> Rollouts:
         row = self.rows[opened.example]
         try:
             return await self.workers.run_group(
-                [row] * count,
+                [row] * len(members),
                 self.endpoint,
                 {**self.sampling_args, "temperature": opened.temperature},
                 state_columns=_STATE_COLUMNS,
                 timeout_s=self.timeout_s,
+                seeds=[rollout_seed(self.seed, opened.number, member, attempt) for member in members],
             )
         except (EnvironmentFailed, EnvironmentWorkerDied) as error:
             # One bad example or one dead worker does not end a run; the sink gives up when nothing else comes.
-            return failed_rollouts(row, error, count)
+            return failed_rollouts(row, error, len(members))
+
+
+def rollout_seed(seed: int, group: int, member: int, attempt: int) -> int:
+    """Return the seed of a rollout, from 0 to 2^62: the same whenever and wherever it is generated."""
+    digest = hashlib.blake2b(f"{seed}/{group}/{member}/{attempt}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 2

@@ -13,8 +13,9 @@ import torch
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.models.folder import save_model_folder
+from prime_cli.rl.checkpoint import TrainerState, read_checkpoint
 from prime_cli.rl.step_config import LossConfig, StepConfig
-from prime_cli.rl.trainer import lora
+from prime_cli.rl.trainer import lora, state
 from prime_cli.rl.trainer.loss import TokenTotals, loss_of
 from prime_cli.rl.trainer.micro_batches import MicroBatch, micro_batches_of, token_totals
 from prime_cli.rl.trainer.optimizers import learning_rate_at, optimizers_of
@@ -160,12 +161,48 @@ class Learner:
         stored = self.model.state_dict().keys()
         buffers = {name: buffer for name, buffer in self.model.named_buffers() if name in stored}
         weights = buffers | self.weights()
-        adapters = None if self._adapted is None else lora.adapter_weights(self._adapted)
-        if not self._ranks.is_first:
-            return
-        save_model_folder(self.model, tokenizer, folder, weights=weights)
-        if adapters is not None and adapter is not None:
-            lora.save_adapter(self._adapted, adapters, adapter)
+        if self._ranks.is_first:
+            save_model_folder(self.model, tokenizer, folder, weights=weights)
+        if self._adapted is not None and adapter is not None:
+            self.export_adapter(adapter)
+
+    def export_adapter(self, folder: Path) -> None:
+        """Write the adapters that are trained to `folder` in PEFT layout; with several ranks all of them call this."""
+        assert self._adapted is not None, "adapters are trained"
+        weights = lora.adapter_weights(self._adapted)
+        if self._ranks.is_first:
+            lora.save_adapter(self._adapted, weights, folder)
+
+    def state(self) -> TrainerState:
+        """Return all that a learner needs to go on from here; with several ranks all of them must call this together.
+
+        The tensors are those that are trained on: write them before the next step.
+        """
+        optimizer = state.optimizer_tensors(self.model, self._optimizers) | state.rng_tensors(self._ranks)
+        return TrainerState(self._steps_taken, state.trained_parameters(self.model), optimizer)
+
+    def restore(self, checkpoint: Path) -> None:
+        """Go on from a checkpoint.
+
+        Raises:
+            BadCheckpoint: it is torn, or of another model or optimizer.
+        """
+        saved = read_checkpoint(checkpoint)
+        source = f"the checkpoint {checkpoint}"
+        tensors = dict(saved.optimizer)
+        state.take_rng(tensors, self._ranks)
+        state.load_parameters(self.model, saved.parameters, source=source)
+        state.load_optimizer(self.model, self._optimizers, tensors, source=source)
+        self._steps_taken = saved.steps_taken
+
+    def warm_start(self, checkpoint: Path) -> None:
+        """Begin with the parameters of a checkpoint, and with nothing else of it.
+
+        Raises:
+            BadCheckpoint: it is torn, or of another model.
+        """
+        saved = read_checkpoint(checkpoint, parameters_only=True)
+        state.load_parameters(self.model, saved.parameters, source=f"the checkpoint {checkpoint}")
 
     def export_adapter(self, folder: Path) -> None:
         """Write the adapter alone, in PEFT layout; with several ranks all of them must call this together."""

@@ -18,6 +18,7 @@ from prime_cli.rl.config import RLConfig
 from prime_cli.rl.heartbeat import start_heartbeat
 from prime_cli.rl.run_directory import RunDirectory
 from prime_cli.rl.trainer.broadcasting import broadcast_of
+from prime_cli.rl.trainer.keeper import Keeper
 from prime_cli.rl.trainer.learner import Learner, StepReport
 from prime_cli.rl.trainer.ranks import Ranks, device_of_this_rank, joined, leave_cleanly, suffix_of_this_rank
 from prime_cli.rl.trainer.token_export import TokenExport
@@ -46,11 +47,15 @@ class TrainerProcess:
             ranks=ranks,
         )
         self._broadcast = broadcast_of(config, run, self._learner, ranks)
+        self._attempt = run.read_attempt()
+        self._keeper = Keeper(run, config, self._learner, self._tokenizer, ranks)
 
     def train(self) -> None:
-        """Train `max_steps` steps and export the final weights."""
-        for step in range(1, self._config.max_steps + 1):
+        """Train up to step `max_steps`, from where this attempt begins; the last step is kept whatever was asked."""
+        self._begin()
+        for step in range(self._attempt.steps_done + 1, self._config.max_steps + 1):
             batch, waited_s = self._wait_for_batch(step)
+            beside = self._run.state_beside_batch(step)
             self._say(f"training step {step}")
             started = time.perf_counter()
             report = self._take_step(batch)
@@ -66,11 +71,20 @@ class TrainerProcess:
                     f"mismatch {report.mismatch_kl:.2e} tokens {report.tokens} waited {waited_s:.2f} s",
                     flush=True,
                 )
-            interval = self._config.checkpoints.interval
-            if step == self._config.max_steps or (interval and step % interval == 0):
-                self._say(f"exporting the weights of step {step}")
-                self._learner.export(self._tokenizer, self._run.weights(step), self._run.adapter(step))
+            self._keeper.keep(step, beside, self._say)
         self._say("done")
+
+    def _begin(self) -> None:
+        """Take up the checkpoint that this attempt begins with, if any, and hand its weights to the server."""
+        start = self._attempt.start
+        if start is None:
+            return
+        self._say(f"reading the checkpoint of step {start.step}")
+        if start.weights_only:
+            self._learner.warm_start(Path(start.checkpoint))
+        else:
+            self._learner.restore(Path(start.checkpoint))
+        self._broadcast(self._attempt.steps_done)
 
     def _take_step(self, batch: Batch) -> StepReport:
         interval = self._config.trainer.token_export_interval

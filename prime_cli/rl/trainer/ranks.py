@@ -39,6 +39,15 @@ class Ranks:
         """Return the greatest value of any rank."""
         return self._reduced([value], dist.ReduceOp.MAX)[0]
 
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return the tensors of all ranks, which have the same shape and type, by rank."""
+        if self.size == 1:
+            return [tensor]
+        here = tensor.to(device_of_this_rank())
+        tensors = [torch.empty_like(here) for _ in range(self.size)]
+        dist.all_gather(tensors, here)
+        return [each.cpu() for each in tensors]
+
     def _reduced(self, values: Sequence[float], operation: Any) -> list[float]:
         if self.size == 1:
             return list(values)
@@ -111,3 +120,16 @@ def whole(parameter: torch.Tensor) -> torch.Tensor:
     detached = parameter.detach()
     full = getattr(detached, "full_tensor", None)
     return detached if full is None else full()
+
+
+def divided_like(parameter: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's view of a whole `tensor`, divided as `parameter` is, on its device; nothing is sent."""
+    placed = tensor.to(parameter.device)
+    placements = getattr(parameter, "placements", None)
+    if placements is None:
+        return placed.clone()
+    from torch.distributed.tensor import distribute_tensor
+
+    # Every rank read the same file, so each takes its own share without asking the others.
+    share: torch.Tensor = distribute_tensor(placed, parameter.device_mesh, placements, src_data_rank=None)
+    return share

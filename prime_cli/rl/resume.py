@@ -1,0 +1,270 @@
+"""Going on with a run: where from, whether the configuration allows it, and what lies beyond that step is removed.
+
+--resume               the run of that configuration, from its last checkpoint
+--resume 40            the same run, from step 40
+--resume RUN[@40]      another run is read, from its last checkpoint or from step 40, and a new one is written
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, TextIO
+
+from prime_cli.core.errors import BadInput, ConfigError
+from prime_cli.core.files import remove_directory_at_once, write_bytes_atomically, write_json_atomically
+from prime_cli.rl.checkpoint import check_checkpoint
+from prime_cli.rl.config import RLConfig
+from prime_cli.rl.run_directory import Attempt, RunDirectory, Start, create_run_directory, read_metrics
+
+LATEST = "latest"
+
+# A checkpoint is of these, so a run cannot go on with others.
+_BOUND = (
+    "model", "seed", "env", "env.*.id", "env.*.name", "env.*.args", "env.*.algo", "trainer.lora", "trainer.optim.type",
+    "orchestrator.algo",
+)  # fmt: skip
+# These say how a run is carried out, not what comes of it.
+_FREE = (
+    "max_steps", "name", "output_dir", "checkpoint_id", "checkpoints", "adapters", "eval", "val", "wandb",
+    "trainer.ranks", "trainer.batch_timeout_s", "trainer.activation_checkpointing", "orchestrator.env_workers",
+    "orchestrator.policy_timeout_s", "inference", "max_inflight_rollouts", "env.*.timeout",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """What is to be gone on with: `run` is the folder that is written on, or None for a new one."""
+
+    source: RunDirectory
+    step: int
+    run: RunDirectory | None
+
+    @property
+    def start(self) -> Start:
+        """Where the attempt begins."""
+        return Start(str(self.source.checkpoint(self.step).resolve()), self.step)
+
+
+def open_run_directory(
+    config: RLConfig, name: str, resume: str | None, note: Callable[[str], None]
+) -> tuple[RunDirectory, TextIO]:
+    """Return the folder that a run is written to, a new one or that of a run that goes on, and the hold on it.
+
+    Args:
+        name: what a new folder is called.
+        resume: what to go on with, if anything.
+
+    Raises:
+        BadInput: there is no such run or checkpoint, or its launcher is at work.
+        BadCheckpoint: the checkpoint is torn.
+        ConfigError: the run cannot go on with this configuration.
+    """
+    settings = config.model_dump(mode="json")
+    resumption = None if resume is None else find_resumption(resume, config)
+    if resumption is not None:
+        check_checkpoint(Path(resumption.start.checkpoint))
+        changed = check_can_go_on(config, resumption)
+        if changed:
+            note(f"changed since step {resumption.step}: {', '.join(changed)}")
+    if resumption is not None and resumption.run is not None:
+        run = resumption.run
+        lock = hold(run)
+        go_back(run, resumption.step)
+        write_json_atomically(run.config, settings)
+        begin_attempt(run, resumption.start)
+        note(f"run: {run.path}, from step {resumption.step}")
+        return run, lock
+    run = create_run_directory(config.output_dir, name, settings)
+    note(f"run: {run.path}" + (f" ({name} is taken)" if run.path.name != name else ""))
+    if resumption is not None:
+        run.write_attempt(Attempt(1, resumption.start))
+        note(f"from step {resumption.step} of {resumption.source.path}")
+    elif config.checkpoint_id is not None:
+        source, step = find_checkpoint(config.checkpoint_id, config.output_dir)
+        check_checkpoint(source.checkpoint(step))
+        run.write_attempt(Attempt(1, Start(str(source.checkpoint(step).resolve()), step, weights_only=True)))
+        note(f"with the weights of step {step} of {source.path}")
+    return run, hold(run)
+
+
+def hold(run: RunDirectory) -> TextIO:
+    """Take hold of a run's folder until the file that is returned is closed, or this process ends.
+
+    Raises:
+        BadInput: another process holds it.
+    """
+    file = (run.path / "lock").open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise BadInput(f"{run.path} is being worked on by another process", hint="end that one first") from None
+    return file
+
+
+def find_resumption(wanted: str, config: RLConfig) -> Resumption:
+    """Find what `--resume WANTED` means for a configuration; see the top of this module.
+
+    Raises:
+        BadInput: there is no such run or checkpoint; says which there are.
+    """
+    if wanted == LATEST or wanted.isdigit():
+        run = _run_of(config)
+        return Resumption(run, _step_of(run, None if wanted == LATEST else int(wanted)), run)
+    source, step = find_checkpoint(wanted, config.output_dir)
+    return Resumption(source, step, None)
+
+
+def find_checkpoint(wanted: str, runs: Path) -> tuple[RunDirectory, int]:
+    """Return the run and the step that `RUN` or `RUN@STEP` name; RUN is a folder, or a name under `runs`.
+
+    Raises:
+        BadInput: there is no such run or checkpoint; says which there are.
+    """
+    name, _, number = wanted.rpartition("@") if re.search(r"@\d+$", wanted) else (wanted, "", "")
+    for path in (Path(name), runs / name):
+        if (path / "config.json").is_file() and (path / "rollouts").is_dir():
+            run = RunDirectory(path)
+            return run, _step_of(run, int(number) if number else None)
+    raise BadInput(f"{name!r} is not a run", hint="give the folder of a run; `prime rl list` shows those there are")
+
+
+def check_can_go_on(config: RLConfig, resumption: Resumption) -> list[str]:
+    """Return the keys that have changed since and change what comes of the run, so that somebody can be told.
+
+    Raises:
+        ConfigError: one has changed that the checkpoint is bound to, or there is nothing left to do.
+    """
+    before = json.loads(resumption.source.config.read_text())
+    changed = sorted(_changed_keys(before, config.model_dump(mode="json")))
+    bound = [key for key in changed if _is_one_of(key, _BOUND)]
+    if bound:
+        raise ConfigError(
+            f"the run cannot go on with another {' and '.join(bound)}: its checkpoint is of the old one",
+            hint="put back what was there (its config.json has it), or begin a new run; "
+            "`checkpoint_id` begins one with the weights of another",
+        )
+    if config.max_steps <= resumption.step:
+        raise ConfigError(
+            f"step {resumption.step} is done and max_steps is {config.max_steps}: there is nothing left to do",
+            hint="raise max_steps, as in `--max-steps 200`",
+        )
+    return [key for key in changed if not _is_one_of(key, _FREE)]
+
+
+def go_back(run: RunDirectory, step: int) -> None:
+    """Make the folder of a run what it was when the checkpoint of `step` was written.
+
+    Figures and rollouts of later steps, and what was half written, are removed; logs go to `logs/attempt_K/`.
+    """
+    for name in ("batches", "broadcasts", "status"):
+        shutil.rmtree(run.path / name, ignore_errors=True)
+        (run.path / name).mkdir()
+    for folder in (run.path / "checkpoints", run.path / "weights", run.path / "adapters"):
+        for path in _later_steps(folder, step):
+            remove_directory_at_once(path)
+    for name in ("rollouts", "rollouts/eval", "rollouts/val", "token_exports"):
+        for path in _later_steps(run.path / name, step):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for aside in [*run.path.glob(".*"), *run.path.glob("*/.*"), *run.path.glob("rollouts/*.aside")]:
+        shutil.rmtree(aside, ignore_errors=True) if aside.is_dir() else aside.unlink(missing_ok=True)
+    records, _ = read_metrics(run.metrics)
+    kept = [json.dumps(record) + "\n" for record in records if int(record["step"]) <= step]
+    write_bytes_atomically(run.metrics, "".join(kept).encode())
+    run.summary.unlink(missing_ok=True)
+    _set_logs_aside(run)
+
+
+def begin_attempt(run: RunDirectory, start: Start) -> Attempt:
+    """Count one more attempt at a run, which begins at `start`."""
+    attempt = Attempt(run.read_attempt().number + 1, start)
+    run.write_attempt(attempt)
+    return attempt
+
+
+def how_to_go_on(run: RunDirectory) -> str:
+    """Say in a line how a run that has stopped is gone on with."""
+    steps = run.checkpoint_steps()
+    if not steps:
+        return "no checkpoint was written yet, so it begins anew; [checkpoints] interval says how often one is"
+    return f"go on from step {steps[-1]} with `prime rl run CONFIG --resume`"
+
+
+def _run_of(config: RLConfig) -> RunDirectory:
+    """Return the newest run that a configuration has made."""
+    found: list[tuple[float, RunDirectory]] = []
+    wanted = (str(config.model.resolve()), [environment.id for environment in config.env])
+    for path in config.output_dir.glob("*/config.json"):
+        before = json.loads(path.read_text())
+        if config.name is not None:
+            same = re.fullmatch(rf"{re.escape(config.name)}(-\d+)?", path.parent.name) is not None
+        else:
+            same = (before.get("model"), [entry.get("id") for entry in before.get("env") or []]) == wanted
+        if same and before.get("name") == config.name:
+            found.append((path.stat().st_mtime, RunDirectory(path.parent)))
+    if not found:
+        what = f"called {config.name}" if config.name else "of this model and environment"
+        raise BadInput(
+            f"there is no run {what} under {config.output_dir}",
+            hint="leave --resume out to begin one, or name its folder: --resume PATH/OF/RUN",
+        )
+    return max(found, key=lambda entry: entry[0])[1]
+
+
+def _step_of(run: RunDirectory, wanted: int | None) -> int:
+    steps = run.checkpoint_steps()
+    if not steps:
+        raise BadInput(
+            f"{run.path} has no checkpoint to go on from",
+            hint="leave --resume out to begin anew; [checkpoints] interval says how often one is written",
+        )
+    if wanted is None:
+        return steps[-1]
+    if wanted not in steps:
+        raise BadInput(
+            f"{run.path} has no checkpoint of step {wanted}", hint=f"there are those of {', '.join(map(str, steps))}"
+        )
+    return wanted
+
+
+def _later_steps(folder: Path, step: int) -> Iterator[Path]:
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
+        match = re.match(r"^step_(\d+)(\.|$)", path.name)
+        if match and int(match.group(1)) > step:
+            yield path
+
+
+def _set_logs_aside(run: RunDirectory) -> None:
+    logs = run.path / "logs"
+    target = logs / f"attempt_{run.read_attempt().number}"
+    target.mkdir(parents=True, exist_ok=True)
+    for log in logs.glob("*.log"):
+        log.rename(target / log.name)
+
+
+def _changed_keys(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key in sorted(before.keys() | now.keys()):
+        old, new, name = before.get(key), now.get(key), f"{prefix}{key}"
+        if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+            old, new = ({str(index): value for index, value in enumerate(values)} for values in (old, new))
+        if isinstance(old, dict) and isinstance(new, dict) and not name.endswith(".args"):
+            yield from _changed_keys(old, new, f"{name}.")
+        elif old != new and key in before:  # what an older version did not know has its default there
+            yield name
+
+
+def _is_one_of(key: str, patterns: Sequence[str]) -> bool:
+    """Say whether a key is one of the patterns, or in a table that one of them names whole."""
+    parts = key.split(".")
+    heads = [".".join(parts[: count + 1]) for count in range(len(parts))]
+    whole = {pattern for pattern in patterns if pattern != "env"}
+    return (key == "env" and "env" in patterns) or any(
+        fnmatchcase(head, pattern) for head in heads for pattern in whole
+    )
