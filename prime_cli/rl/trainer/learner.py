@@ -166,13 +166,6 @@ class Learner:
         if self._adapted is not None and adapter is not None:
             self.export_adapter(adapter)
 
-    def export_adapter(self, folder: Path) -> None:
-        """Write the adapters that are trained to `folder` in PEFT layout; with several ranks all of them call this."""
-        assert self._adapted is not None, "adapters are trained"
-        weights = lora.adapter_weights(self._adapted)
-        if self._ranks.is_first:
-            lora.save_adapter(self._adapted, weights, folder)
-
     def state(self) -> TrainerState:
         """Return all that a learner needs to go on from here; with several ranks all of them must call this together.
 
