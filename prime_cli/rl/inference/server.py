@@ -89,7 +89,8 @@ def serve(
     app = application(engine, tokenizer, model_name=model_name, admin_token=os.environ.get(ADMIN_TOKEN_VARIABLE, ""))
     url = f"http://{host}:{listener.getsockname()[1]}"
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2)
-    asyncio.run(_run_until_stopped(uvicorn.Server(config), listener, engine, url, ready_file, heartbeat))
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:  # uvloop's, where there is one
+        runner.run(_run_until_stopped(uvicorn.Server(config), listener, engine, url, ready_file, heartbeat))
 
 
 def _cache_budget_bytes(device: str) -> int:
