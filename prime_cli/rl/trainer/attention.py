@@ -1,7 +1,8 @@
 """Attention within the documents of a packed row: no token sees another document.
 
 A block-diagonal mask would cost the square of the row; here each document costs the square of its own length. Documents
-of like length are attended to together, padded at the end, which under a causal mask no real token sees.
+of like length are attended to together, padded at the end, which under a causal mask no real token sees. Documents may
+share their first tokens, which then stand in the row once (see `families.py`).
 
 The function is registered with transformers under its own name, so that the models stay as they are.
 
@@ -23,38 +24,64 @@ _WASTE = 0.8  # a document joins a group when it is at least this long, measured
 
 
 @dataclass(frozen=True)
+class Document:
+    """Where a document of `length` tokens stands in a row: its tokens from `start` on.
+
+    But for its first `shared`, which stand from `shared_start` on and are the first of other documents too.
+    """
+
+    start: int
+    length: int
+    shared_start: int = 0
+    shared: int = 0
+
+    @property
+    def places(self) -> list[int]:
+        """Where in the row its tokens stand."""
+        own = range(self.start, self.start + self.length - self.shared)
+        return [*range(self.shared_start, self.shared_start + self.shared), *own]
+
+
+@dataclass(frozen=True)
 class _Group:
-    """Where the tokens of some documents lie in the row: `gather` [N * L], padded; `back` their places among these."""
+    """Documents that are attended to together: `gather` [N * L] says where in the row their tokens lie, padded."""
 
     gather: torch.Tensor
-    back: torch.Tensor
     documents: int
     longest: int
 
 
 class Documents:
-    """The documents of a row, longest first, prepared once and used by every layer."""
+    """The documents of a row, prepared once and used by every layer.
 
-    def __init__(self, lengths: Sequence[int], device: torch.device | str = "cpu") -> None:
+    `back` [T] says for each token of the row where it lies among the padded tokens of all groups, one after the other;
+    a shared token is taken from the first of its documents, all of which compute the same for it.
+    """
+
+    def __init__(self, documents: Sequence[Document], device: torch.device | str = "cpu") -> None:
         self.groups: list[_Group] = []
-        start = 0
-        members: list[int] = []
-        for length in lengths:
-            if members and not members[0] * _WASTE <= length <= members[0]:
-                start += self._add(start, members, device)
+        places: list[torch.Tensor] = []
+        members: list[Document] = []
+        for document in sorted(documents, key=lambda document: -document.length):
+            if members and document.length < members[0].length * _WASTE:
+                places.append(self._add(members, device))
                 members = []
-            members.append(length)
-        if members:
-            self._add(start, members, device)
+            members.append(document)
+        places.append(self._add(members, device))
+        gathered, real = torch.cat([group.gather for group in self.groups]), torch.cat(places)
+        nowhere = torch.full((int(gathered.max()) + 1,), len(gathered), device=device)
+        self.back = nowhere.scatter_reduce(0, gathered[real], real.nonzero()[:, 0], "amin")
 
-    def _add(self, start: int, lengths: list[int], device: torch.device | str) -> int:
-        counts = torch.tensor(lengths, device=device)[:, None]
-        columns = torch.arange(lengths[0], device=device)[None]
-        firsts = start + counts.cumsum(0) - counts
-        gather = firsts + torch.minimum(columns, counts - 1)
-        back = (columns < counts).flatten().nonzero()[:, 0]
-        self.groups.append(_Group(gather.flatten(), back, len(lengths), lengths[0]))
-        return sum(lengths)
+    def _add(self, documents: Sequence[Document], device: torch.device | str) -> torch.Tensor:
+        """Prepare a group; return which of its places hold a token (and not padding)."""
+        facts = [(d.start, d.length, d.shared_start, d.shared) for d in documents]
+        starts, lengths, shared_starts, shared = torch.tensor(facts, device=device).T[:, :, None]
+        longest = documents[0].length
+        columns = torch.arange(longest, device=device)[None]
+        inside = torch.minimum(columns, lengths - 1)
+        gather = torch.where(inside < shared, shared_starts + inside, starts + inside - shared)
+        self.groups.append(_Group(gather.flatten(), len(documents), longest))
+        return (columns < lengths).flatten()
 
 
 def document_attention(
@@ -103,8 +130,8 @@ def document_attention(
             return rows.view(group.documents, group.longest, *rows.shape[1:]).transpose(1, 2)
 
         out_NHLD = attend(padded(q_THD), padded(k_THD), padded(v_THD))
-        parts.append(out_NHLD.transpose(1, 2).flatten(0, 1).index_select(0, group.back))
-    return torch.cat(parts)[None], None
+        parts.append(out_NHLD.transpose(1, 2).flatten(0, 1))
+    return torch.cat(parts).index_select(0, documents.back)[None], None
 
 
 def register_document_attention() -> None:

@@ -1,18 +1,18 @@
-"""Which samples share a row, and which rows go to which rank. Pure bookkeeping over lengths."""
+"""Which pieces share a row, and which rows go to which rank. Pure bookkeeping over lengths."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 Row = list[int]
-"""Indices of the samples that are packed one after the other."""
+"""Indices of the pieces that are packed one after the other."""
 
 
 def pack(lengths: Sequence[int], capacity: int) -> list[Row]:
-    """Return rows of at most `capacity` tokens, by first-fit-decreasing; a longer sample has a row of its own.
+    """Return rows of at most `capacity` tokens, by first-fit-decreasing; a longer piece has a row of its own.
 
     First-fit-decreasing needs at most 11/9 of the fewest possible rows, and one more (Johnson 1973). Within a row the
-    samples are ordered by length, longest first.
+    pieces are ordered by length, longest first.
     """
     rows: list[Row] = []
     room: list[int] = []
@@ -27,33 +27,33 @@ def pack(lengths: Sequence[int], capacity: int) -> list[Row]:
     return rows
 
 
-def spread(rows: Sequence[Row], lengths: Sequence[int], ranks: int, *, quadratic: float = 0.0) -> list[list[Row]]:
+def spread(rows: Sequence[Row], costs: Sequence[float], ranks: int) -> list[list[Row]]:
     """Return the rows of each rank: the same number for all, their costs as even as a greedy choice makes them.
 
     Ranks take each step of a forward pass together, so all need as many rows. When the rows are no multiple of the
-    ranks, the costliest that hold several samples are cut in two; what is then missing is filled up with empty rows.
+    ranks, the costliest that hold several pieces are cut in two; what is then missing is filled up with empty rows.
     A rank's rows are ordered by cost, so that the ranks work on rows of like cost at the same time.
 
     Args:
-        quadratic: cost of attention: a sample of n tokens costs n + quadratic * n^2.
+        costs: of each piece, in any unit.
     """
 
     def cost(row: Row) -> float:
-        return sum(lengths[i] + quadratic * lengths[i] ** 2 for i in row)
+        return sum(costs[i] for i in row)
 
-    pieces = [list(row) for row in rows] or [[]]
-    while len(pieces) % ranks:
-        divisible = [row for row in pieces if len(row) > 1]
+    parts = [list(row) for row in rows] or [[]]
+    while len(parts) % ranks:
+        divisible = [row for row in parts if len(row) > 1]
         if not divisible:
-            pieces.append([])
+            parts.append([])
             continue
         heaviest = max(divisible, key=cost)
-        pieces.remove(heaviest)
-        pieces += [heaviest[::2], heaviest[1::2]]
-    each = len(pieces) // ranks
+        parts.remove(heaviest)
+        parts += [heaviest[::2], heaviest[1::2]]
+    each = len(parts) // ranks
     shares: list[list[Row]] = [[] for _ in range(ranks)]
     loads = [0.0] * ranks
-    for row in sorted(pieces, key=cost, reverse=True):
+    for row in sorted(parts, key=cost, reverse=True):
         lightest = min((r for r in range(ranks) if len(shares[r]) < each), key=lambda r: loads[r])
         shares[lightest].append(row)
         loads[lightest] += cost(row)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.rl.trainer.attention import DOCUMENT_ATTENTION, Documents, register_document_attention
+from prime_cli.rl.trainer.attention import DOCUMENT_ATTENTION, Document, Documents, register_document_attention
 from prime_cli.rl.trainer.head import head_logprobs
 from prime_cli.rl.trainer.micro_batches import MicroBatch, micro_batches_of
 from prime_cli.rl.transport import Sample
@@ -50,10 +50,10 @@ class PolicyModel(torch.nn.Module):
             input_ids=batch.token_ids,
             position_ids=batch.position_ids,
             use_cache=False,
-            documents=Documents(batch.lengths or (1,), batch.token_ids.device),
+            documents=Documents(batch.documents or (Document(0, 1),), batch.token_ids.device),
         ).last_hidden_state[0]
         at_N = (wanted & (batch.position_ids > 0))[0].nonzero()[:, 0]
-        hidden_ND = hidden_TD.index_select(0, at_N - 1)
+        hidden_ND = hidden_TD.index_select(0, batch.previous[0, at_N])
         device = hidden_ND.device.type
         if torch.is_autocast_enabled(device):
             hidden_ND = hidden_ND.to(torch.get_autocast_dtype(device))

@@ -35,14 +35,12 @@ class TokenExport:
     def add(self, batch: MicroBatch, logprobs: torch.Tensor, entropies: torch.Tensor, dropped: torch.Tensor) -> None:
         """Take one micro batch; log-probabilities, entropies and what was dropped are [1, T]."""
         columns = _columns(batch, logprobs.detach(), entropies, dropped)
-        start = 0
-        for sample, length in zip(batch.samples, batch.lengths, strict=True):
-            part = slice(start, start + length)
-            start += length
+        for sample, document in zip(batch.samples, batch.documents, strict=True):
+            places = document.places
             line = {
                 "schema": SCHEMA_VERSION, "step": self._step, "rank": self._rank, "micro_step": self._micro_step,
                 "sequence": sample, **(self._origins[sample] if self._origins else {}),
-                **{name: values[part] for name, values in columns.items()},
+                **{name: [values[place] for place in places] for name, values in columns.items()},
             }  # fmt: skip
             self._lines.append(json.dumps(line, allow_nan=False))
         self._micro_step += 1

@@ -24,19 +24,23 @@ def a_learner(folder: Path, *, ranks: Ranks = Ranks(), learning_rate: float = 1e
     )  # fmt: skip
 
 
-def random_samples(count: int, seed: int, *, longest: int = 20) -> list[Sample]:
-    """Return samples with weights in all three components."""
+def random_samples(count: int, seed: int, *, longest: int = 20, prompts: int | None = None) -> list[Sample]:
+    """Return samples with weights in all three components; with `prompts`, that many prompts are shared by them."""
     rng = random.Random(seed)
+    shared = [[rng.randint(0, 255) for _ in range(rng.randint(2, 5))] for _ in range(prompts or 0)]
     samples = []
     for index in range(count):
         length = rng.randint(4, longest)
         prompt = rng.randint(1, length - 2)
+        beginning = shared[index % len(shared)] if shared else []
+        if beginning:
+            length, prompt = len(beginning) + length, len(beginning)
         mask = [0.0] * prompt + [1.0] * (length - prompt)
         none = [0.0] * length
         advantage, kind = rng.uniform(-1, 1), index % 4
         samples.append(
             Sample(
-                token_ids=[rng.randint(0, 255) for _ in range(length)],
+                token_ids=beginning + [rng.randint(0, 255) for _ in range(length - len(beginning))],
                 logprobs=[m * -rng.uniform(4, 7) for m in mask],
                 advantages=[m * advantage for m in mask],
                 rl_weights=mask if kind < 2 else none,

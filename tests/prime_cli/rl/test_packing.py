@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from prime_cli.models.folder import load_causal_model
-from prime_cli.rl.trainer.attention import Documents, document_attention
+from prime_cli.rl.trainer.attention import Document, Documents, document_attention
 from prime_cli.rl.trainer.head import head_logprobs
 from prime_cli.rl.trainer.micro_batches import micro_batches_of
 from prime_cli.rl.trainer.packing import pack, spread
@@ -32,7 +32,7 @@ def test_every_sample_is_in_exactly_one_row_and_ranks_have_as_many_rows(seed: in
     ranks = rng.randint(1, 5)
     rows = pack(lengths, capacity=64)
     assert all(sum(lengths[i] for i in row) <= 64 for row in rows)
-    shares = spread(rows, lengths, ranks, quadratic=0.01)
+    shares = spread(rows, [length + 0.01 * length**2 for length in lengths], ranks)
     assert len({len(share) for share in shares}) == 1
     assert sorted(i for share in shares for row in share for i in row) == list(range(len(lengths)))
     assert all(sum(lengths[i] for i in row) <= 64 for share in shares for row in share)
@@ -59,9 +59,10 @@ def test_attention_within_documents_is_that_under_a_block_diagonal_mask(window: 
     torch.manual_seed(0)
     lengths = [9, 8, 4, 4, 1]
     total = sum(lengths)
+    documents = [Document(sum(lengths[:i]), length) for i, length in enumerate(lengths)]
     query, key, value = torch.randn(1, 4, total, 8), torch.randn(1, 2, total, 8), torch.randn(1, 2, total, 8)
     out, _ = document_attention(
-        None, query, key, value, None, scaling=0.3, documents=Documents(lengths), sliding_window=window
+        None, query, key, value, None, scaling=0.3, documents=Documents(documents), sliding_window=window
     )
     number = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     distance = torch.arange(total)[:, None] - torch.arange(total)
@@ -72,24 +73,70 @@ def test_attention_within_documents_is_that_under_a_block_diagonal_mask(window: 
     torch.testing.assert_close(out, expected.transpose(1, 2), atol=1e-6, rtol=1e-5)
 
 
-def test_packed_and_unpacked_log_probabilities_agree(tiny_model: Path) -> None:
+@pytest.mark.parametrize("window", [None, 4])
+def test_documents_that_share_their_beginning_see_it_and_themselves(window: int | None) -> None:
+    torch.manual_seed(0)
+    query, key, value = torch.randn(1, 4, 12, 8), torch.randn(1, 2, 12, 8), torch.randn(1, 2, 12, 8)
+    documents = [Document(3, 5, 0, 3), Document(5, 9, 0, 3), Document(11, 1)]  # three shared, two and six own tokens
+    out, _ = document_attention(
+        None, query, key, value, None, scaling=0.3, documents=Documents(documents), sliding_window=window
+    )
+    for document in documents:
+        places = document.places
+        alone, _ = document_attention(
+            None, query[:, :, places], key[:, :, places], value[:, :, places], None, scaling=0.3, sliding_window=window
+        )
+        torch.testing.assert_close(out[0, places], alone[0], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("prompts", [None, 2])
+def test_packed_and_unpacked_log_probabilities_agree(tiny_model: Path, prompts: int | None) -> None:
     policy, model = PolicyModel(load_causal_model(tiny_model), chunk=7), load_causal_model(tiny_model)
-    samples = random_samples(20, seed=4, longest=40)
+    samples = random_samples(20, seed=4, longest=40, prompts=prompts)
     rows = micro_batches_of(samples, max_tokens=128, seq_len=64)
-    assert max(len(row.lengths) for row in rows) > 3
+    assert max(len(row.documents) for row in rows) > 3
     seen = 0
     for row in rows:
         with torch.no_grad():
             logprobs, entropies = policy(row, torch.ones_like(row.token_ids, dtype=torch.bool))
-        bounds = zip(*(part.split(row.lengths, 1) for part in (row.token_ids, row.temperatures)), strict=True)
-        packed = zip(logprobs.split(row.lengths, 1), entropies.split(row.lengths, 1), strict=True)
-        for (ids, temperatures), (logprob, entropy) in zip(bounds, packed, strict=True):
+        for document in row.documents:
+            places = document.places
+            own = slice(document.shared, None)  # one temperature holds for what is shared, and nobody asks for it
             with torch.no_grad():
-                alone = plain_logprobs(model(input_ids=ids).logits, ids, temperatures[:, 0])
-            torch.testing.assert_close(logprob, alone[0], atol=1e-5, rtol=0)
-            torch.testing.assert_close(entropy, alone[1], atol=1e-5, rtol=0)
+                ids, temperature = row.token_ids[:, places], row.temperatures[:, places[-1]]
+                alone = plain_logprobs(model(input_ids=ids).logits, ids, temperature)
+            torch.testing.assert_close(logprobs[:, places][:, own], alone[0][:, own], atol=1e-5, rtol=0)
+            torch.testing.assert_close(entropies[:, places][:, own], alone[1][:, own], atol=1e-5, rtol=0)
             seen += 1
     assert seen == len(samples)
+
+
+def test_a_prompt_that_samples_share_stands_once_in_a_row() -> None:
+    samples = random_samples(8, seed=1, prompts=1)
+    prompt = next(at for at, weight in enumerate(samples[0].rl_weights) if weight)
+    (row,) = micro_batches_of(samples, max_tokens=1000, seq_len=64)
+    everything = sum(len(sample.token_ids) for sample in samples)
+    assert row.token_ids.shape == (1, everything - 7 * prompt)
+    assert row.real_tokens == everything
+
+
+def test_a_family_too_large_for_a_row_repeats_its_prompt_in_the_next() -> None:
+    samples = random_samples(8, seed=1, prompts=1)
+    rows = micro_batches_of(samples, max_tokens=50, seq_len=64)
+    assert len(rows) > 1
+    assert all(row.token_ids.shape[1] <= 50 for row in rows)
+    assert sum(len(row.documents) for row in rows) == len(samples)
+
+
+def test_sharing_prompts_changes_nothing_in_the_gradient(tiny_model: Path) -> None:
+    samples = random_samples(12, seed=3, prompts=2)
+    gradients = []
+    for capacity in (10_000, 8):  # all in one row, and each sample in a row of its own
+        learner = a_learner(tiny_model, micro_batch_tokens=capacity)
+        learner.accumulate(samples)
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in learner.model.parameters()]))
+    shared, alone = gradients
+    assert float((shared - alone).norm() / alone.norm()) < 1e-6
 
 
 def test_the_gradient_does_not_depend_on_how_the_batch_is_split(tiny_model: Path) -> None:

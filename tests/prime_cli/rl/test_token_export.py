@@ -96,7 +96,7 @@ def test_a_sequence_is_shown_token_by_token_the_worst_one_first(run: RunDirector
     token_ids = load_tokenizer(tiny_model)("Hi!?", add_special_tokens=False)["input_ids"]
     samples = [Sample(token_ids, [0.0, -1.0, -1.0, -1.0], [0.0, 1, 1, 1], [0.0, 1, 1, 1], [0.0] * 4)] * 2
     export = TokenExport(4, 0, [{"environment": "greetings", "group": 7, "example": i} for i in range(2)])
-    logprobs = torch.tensor([[0.0, -1.0, -1.0, -1.0, 0.0, -1.0, -1.0, -3.0]])
+    logprobs = torch.tensor([[0.0, -1.0, -1.0, -1.0, -1.0, -1.0, -3.0]])  # they share their first token
     (batch,) = micro_batches_of(samples, max_tokens=64, seq_len=64)
     export.add(batch, logprobs, -logprobs, logprobs < -2)
     export.write(run.token_export(4, 0))
