@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from prime_cli.commands import rl_runs, rl_tokens
+from prime_cli.commands.resumable import ResumableCommand, Resume
 from prime_cli.core.command_groups import new_group
 
 if TYPE_CHECKING:
@@ -18,22 +17,7 @@ if TYPE_CHECKING:
 app = new_group("Train a model with reinforcement learning.")
 
 
-class _RunCommand(TyperCommand):
-    """`prime rl run`, whose `--resume` needs no value."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put `latest` behind a `--resume` that has no value of its own."""
-        words: list[str] = []
-        for word, following in itertools.zip_longest(args, args[1:], fillvalue=""):
-            words.append(word)
-            if word == "--resume" and (
-                following in ("", "@") or following.startswith("-") or following.endswith(".toml")
-            ):
-                words.append("latest")
-        return super().parse_args(ctx, words)
-
-
-@app.command(cls=_RunCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(cls=ResumableCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(
     context: typer.Context,
     config: Annotated[
@@ -41,13 +25,7 @@ def run(
         typer.Argument(help="A TOML file: model, [[env]], max_steps, ... More files: `@ FILE`. Keys: `--a.b VALUE`."),
     ],
     seed: Annotated[int | None, typer.Option(help="Overrides `seed` of the file.")] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[STEP | RUN[@STEP]]",
-            help="Go on with this run from its last checkpoint, or from STEP; or begin a new run where RUN was.",
-        ),
-    ] = None,
+    resume: Resume = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
     env_var: Annotated[
         list[str] | None,

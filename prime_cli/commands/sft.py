@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from prime_cli.commands.resumable import ResumableCommand, Resume
 from prime_cli.core.command_groups import new_group
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ app = new_group("Fine-tune a model on demonstrations.")
 _PLAIN_EVERY = 50
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(cls=ResumableCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(
     context: typer.Context,
     config: Annotated[
@@ -24,6 +25,7 @@ def run(
         typer.Argument(help="A TOML file: model, [data], max_steps, ... More files: `@ FILE`. Keys: `--a.b VALUE`."),
     ],
     seed: Annotated[int | None, typer.Option(help="Overrides `seed` of the file.")] = None,
+    resume: Resume = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
 ) -> None:
     """Train the model named in CONFIG on demonstrations, and write its weights in Hugging Face layout.
@@ -45,10 +47,10 @@ def run(
     if dry_run:
         _show_plan(settings)
     else:
-        _train(settings)
+        _train(settings, resume)
 
 
-def _train(settings: SFTConfig) -> None:
+def _train(settings: SFTConfig, resume: str | None) -> None:
     from collections.abc import Mapping
     from dataclasses import asdict
 
@@ -72,7 +74,7 @@ def _train(settings: SFTConfig) -> None:
             if not interactive and (step % _PLAIN_EVERY == 0 or step == settings.max_steps):
                 out.note(f"step {step}/{settings.max_steps}  {text}")
 
-        summary = run_sft(settings, observe, out.note)
+        summary = run_sft(settings, observe, out.note, resume=resume)
     validation = "" if summary.validation_loss is None else f", validation loss {summary.validation_loss:.3f}"
     out.print_result(
         {**asdict(summary), "path": str(summary.path), "weights": str(summary.weights)},

@@ -29,12 +29,6 @@ class AdaptersConfig(StrictModel):
     keep_last: int = Field(default=0, ge=0, description="how many of the newest are kept; 0 keeps all")
 
 
-class WeightsConfig(StrictModel):
-    """Weights in Hugging Face layout every `interval` steps and at the end; 0 means only at the end."""
-
-    interval: int = Field(default=0, ge=0)
-
-
 def steps_to_drop(
     steps: list[int], *, keep_last: int, keep_interval: int | None = None, best: int | None = None
 ) -> list[int]:

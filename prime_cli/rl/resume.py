@@ -15,24 +15,54 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from prime_cli.core.errors import BadInput, ConfigError
 from prime_cli.core.files import remove_directory_at_once, write_bytes_atomically, write_json_atomically
 from prime_cli.rl.checkpoint import check_checkpoint
-from prime_cli.rl.config import RLConfig
-from prime_cli.rl.run_directory import Attempt, RunDirectory, Start, create_run_directory, read_metrics
+from prime_cli.rl.run_directory import RL_FOLDERS, Attempt, RunDirectory, Start, create_run_directory, read_metrics
 
 LATEST = "latest"
+
+
+class RunConfig(Protocol):
+    """What the configurations of all kinds of training have."""
+
+    @property
+    def model(self) -> Path:
+        """The folder of the model."""
+
+    @property
+    def name(self) -> str | None:
+        """How runs are called."""
+
+    @property
+    def output_dir(self) -> Path:
+        """Where they lie."""
+
+    @property
+    def max_steps(self) -> int:
+        """Their last step."""
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        """The checkpoint whose weights they begin with."""
+
+    def model_dump(self, *, mode: str) -> dict[str, Any]:
+        """Return all keys."""
+
 
 # A checkpoint is of these, so a run cannot go on with others.
 _BOUND = (
     "model", "seed", "env", "env.*.id", "env.*.name", "env.*.args", "env.*.algo", "trainer.lora", "trainer.optim.type",
-    "orchestrator.algo",
+    "orchestrator.algo", "val", "val.num_examples", "data",
 )  # fmt: skip
+# Of these it is only bound to what is there at all, and else to the keys above.
+_AS_A_WHOLE = ("env", "val")
 # These say how a run is carried out, not what comes of it.
 _FREE = (
-    "max_steps", "name", "output_dir", "checkpoint_id", "checkpoints", "adapters", "eval", "val", "wandb",
+    "max_steps", "name", "output_dir", "checkpoint_id", "checkpoints", "adapters", "eval", "val.interval",
+    "val.rollouts_per_example", "val.eval_on_start", "val.data", "wandb", "tensorboard", "watchdog",
     "trainer.ranks", "trainer.batch_timeout_s", "trainer.activation_checkpointing", "orchestrator.env_workers",
     "orchestrator.policy_timeout_s", "inference", "max_inflight_rollouts", "env.*.timeout",
 )  # fmt: skip
@@ -53,12 +83,18 @@ class Resumption:
 
 
 def open_run_directory(
-    config: RLConfig, name: str, resume: str | None, note: Callable[[str], None]
+    config: RunConfig,
+    name: str,
+    resume: str | None,
+    note: Callable[[str], None],
+    *,
+    folders: Sequence[str] = RL_FOLDERS,
 ) -> tuple[RunDirectory, TextIO]:
     """Return the folder that a run is written to, a new one or that of a run that goes on, and the hold on it.
 
     Args:
         name: what a new folder is called.
+        folders: those that a new one has in it.
         resume: what to go on with, if anything.
 
     Raises:
@@ -81,7 +117,7 @@ def open_run_directory(
         begin_attempt(run, resumption.start)
         note(f"run: {run.path}, from step {resumption.step}")
         return run, lock
-    run = create_run_directory(config.output_dir, name, settings)
+    run = create_run_directory(config.output_dir, name, settings, folders=folders)
     note(f"run: {run.path}" + (f" ({name} is taken)" if run.path.name != name else ""))
     if resumption is not None:
         run.write_attempt(Attempt(1, resumption.start))
@@ -109,7 +145,7 @@ def hold(run: RunDirectory) -> TextIO:
     return file
 
 
-def find_resumption(wanted: str, config: RLConfig) -> Resumption:
+def find_resumption(wanted: str, config: RunConfig) -> Resumption:
     """Find what `--resume WANTED` means for a configuration; see the top of this module.
 
     Raises:
@@ -136,7 +172,7 @@ def find_checkpoint(wanted: str, runs: Path) -> tuple[RunDirectory, int]:
     raise BadInput(f"{name!r} is not a run", hint="give the folder of a run; `prime rl list` shows those there are")
 
 
-def check_can_go_on(config: RLConfig, resumption: Resumption) -> list[str]:
+def check_can_go_on(config: RunConfig, resumption: Resumption) -> list[str]:
     """Return the keys that have changed since and change what comes of the run, so that somebody can be told.
 
     Raises:
@@ -189,33 +225,38 @@ def begin_attempt(run: RunDirectory, start: Start) -> Attempt:
     return attempt
 
 
-def how_to_go_on(run: RunDirectory) -> str:
+def how_to_go_on(run: RunDirectory, *, command: str = "prime rl run") -> str:
     """Say in a line how a run that has stopped is gone on with."""
     steps = run.checkpoint_steps()
     if not steps:
         return "no checkpoint was written yet, so it begins anew; [checkpoints] interval says how often one is"
-    return f"go on from step {steps[-1]} with `prime rl run CONFIG --resume`"
+    return f"go on from step {steps[-1]} with `{command} CONFIG --resume`"
 
 
-def _run_of(config: RLConfig) -> RunDirectory:
+def _run_of(config: RunConfig) -> RunDirectory:
     """Return the newest run that a configuration has made."""
     found: list[tuple[float, RunDirectory]] = []
-    wanted = (str(config.model.resolve()), [environment.id for environment in config.env])
+    wanted = _subject(config.model_dump(mode="json") | {"model": str(config.model.resolve())})
     for path in config.output_dir.glob("*/config.json"):
         before = json.loads(path.read_text())
         if config.name is not None:
             same = re.fullmatch(rf"{re.escape(config.name)}(-\d+)?", path.parent.name) is not None
         else:
-            same = (before.get("model"), [entry.get("id") for entry in before.get("env") or []]) == wanted
+            same = _subject(before) == wanted
         if same and before.get("name") == config.name:
             found.append((path.stat().st_mtime, RunDirectory(path.parent)))
     if not found:
-        what = f"called {config.name}" if config.name else "of this model and environment"
+        what = f"called {config.name}" if config.name else "of this model and its environments or data"
         raise BadInput(
             f"there is no run {what} under {config.output_dir}",
             hint="leave --resume out to begin one, or name its folder: --resume PATH/OF/RUN",
         )
     return max(found, key=lambda entry: entry[0])[1]
+
+
+def _subject(settings: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what a run is about: a model, and what it learns from."""
+    return settings.get("model"), [entry.get("id") for entry in settings.get("env") or []], settings.get("data")
 
 
 def _step_of(run: RunDirectory, wanted: int | None) -> int:
@@ -264,7 +305,7 @@ def _is_one_of(key: str, patterns: Sequence[str]) -> bool:
     """Say whether a key is one of the patterns, or in a table that one of them names whole."""
     parts = key.split(".")
     heads = [".".join(parts[: count + 1]) for count in range(len(parts))]
-    whole = {pattern for pattern in patterns if pattern != "env"}
-    return (key == "env" and "env" in patterns) or any(
+    whole = {pattern for pattern in patterns if pattern not in _AS_A_WHOLE}
+    return (key in _AS_A_WHOLE and key in patterns) or any(
         fnmatchcase(head, pattern) for head in heads for pattern in whole
     )

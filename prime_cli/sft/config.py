@@ -8,7 +8,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from prime_cli.core.config_file import StrictModel
-from prime_cli.rl.checkpoint_config import WeightsConfig
+from prime_cli.rl.checkpoint_config import AdaptersConfig, CheckpointsConfig
 from prime_cli.rl.eval_config import EvalConfig, EvalEnvironmentConfig
 from prime_cli.rl.sinks.config import TensorboardConfig, WandbConfig
 from prime_cli.rl.step_config import OptimizerConfig, SchedulerConfig, StepConfig
@@ -40,6 +40,15 @@ class ValidationConfig(StrictModel):
     data: DataConfig | None = None
 
 
+class SFTCheckpointsConfig(CheckpointsConfig):
+    """What a run can go on from: after every `interval` steps, and at the end, the whole state and the weights.
+
+    See the same table of `prime rl run`.
+    """
+
+    interval: int = Field(default=100, ge=0, description="0: at the end only")
+
+
 class SFTEvalConfig(EvalConfig):
     """Evaluations in environments every `interval` steps and after the last, by processes beside the training.
 
@@ -66,11 +75,15 @@ class SFTConfig(StrictModel):
     batch_size: int = Field(default=64, ge=1)
     batch_rows: int | None = Field(default=None, ge=1, description="in place of batch_size, which is ignored then")
     learning_rate: float = Field(default=1e-5, gt=0)
+    checkpoint_id: str | None = Field(
+        default=None, min_length=1, description="RUN or RUN@STEP: begin with the weights of its checkpoint"
+    )
     seed: int = 0
     val: ValidationConfig = ValidationConfig()
     eval: SFTEvalConfig | None = None
     trainer: SFTTrainerConfig = SFTTrainerConfig()
-    checkpoints: WeightsConfig = WeightsConfig()
+    checkpoints: SFTCheckpointsConfig = SFTCheckpointsConfig()
+    adapters: AdaptersConfig = AdaptersConfig()
     wandb: WandbConfig | None = None
     tensorboard: TensorboardConfig | None = None
     watchdog: WatchdogConfig = WatchdogConfig()

@@ -93,7 +93,7 @@ class RunEvaluator:
         self._say("done")
 
     async def _evaluate_all(self, evaluator: Evaluator, policy: _Served) -> None:
-        begins_at = 0
+        begins_at = self._run.read_attempt().steps_done
         evaluator.go_on_after(begins_at, evaluated_steps(self._run))
         for step in self._config.eval_steps:
             if step < begins_at or (step == 0 and begins_at):

@@ -16,7 +16,8 @@ from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.deaths import GaveUp
 from prime_cli.rl.heartbeat import LAUNCHER, Heartbeat
 from prime_cli.rl.plan import check_devices, count_gpus
-from prime_cli.rl.run_directory import SFT_FOLDERS, RunDirectory, create_run_directory, read_metrics
+from prime_cli.rl.resume import how_to_go_on, open_run_directory
+from prime_cli.rl.run_directory import SFT_FOLDERS, RunDirectory, read_metrics
 from prime_cli.rl.sinks.beside import check_sinks, sinks_beside
 from prime_cli.sft.children import EVALUATOR, TRAINER, Children, Observe
 from prime_cli.sft.config import SFTConfig
@@ -36,10 +37,17 @@ class SFTSummary:
     seconds: float
 
 
-def run_sft(config: SFTConfig, observe: Observe, say: Callable[[str], None]) -> SFTSummary:
+def run_sft(
+    config: SFTConfig, observe: Observe, say: Callable[[str], None], *, resume: str | None = None
+) -> SFTSummary:
     """Fine-tune `config.model` on the configured demonstrations; `say` hears what is going on before the first step.
 
+    Args:
+        resume: what to go on with: see `prime_cli.rl.resume`.
+
     Raises:
+        BadInput: there is no run or checkpoint such as `resume` names, or the run is going on.
+        BadCheckpoint: the checkpoint is torn.
         NotAModel: the configured model is not a model folder.
         ConfigError: the data or a sink cannot be used, or there are fewer GPUs than ranks.
         ProcessDied: one of several ranks, or the evaluator, ended before the work was done.
@@ -51,13 +59,12 @@ def run_sft(config: SFTConfig, observe: Observe, say: Callable[[str], None]) -> 
     sinks = check_sinks(config.wandb, config.tensorboard)
     name = config.name or f"{config.model.resolve().name}-sft"
     resolved = config.model_copy(update={"model": config.model.resolve()})
-    run = create_run_directory(config.output_dir, name, resolved.model_dump(mode="json"), folders=SFT_FOLDERS)
-    say(f"run: {run.path}" + (f" ({name} is taken)" if run.path.name != name else ""))
+    run, lock = open_run_directory(resolved, name, resume, say, folders=SFT_FOLDERS)
     started = time.monotonic()
     children = Children(resolved, run, observe, say)
     run.forget_life()
     heartbeat = Heartbeat(run, LAUNCHER)
-    with terminate_as_interrupt(), children.family.paused_with_the_launcher():
+    with terminate_as_interrupt(), lock, children.family.paused_with_the_launcher():
         try:
             with sinks_beside(run, sinks, say):
                 _train(resolved, run, children, say)
@@ -68,6 +75,8 @@ def run_sft(config: SFTConfig, observe: Observe, say: Callable[[str], None]) -> 
             if is_told and not run.exported_steps():
                 # Nobody looks for this folder, and its name is wanted again.
                 shutil.rmtree(run.path)
+            else:
+                say(f"stopped; what there is lies in {run.path}; {how_to_go_on(run, command='prime sft run')}")
             raise
         finally:
             children.family.end(_GRACE_S)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,14 +15,19 @@ from safetensors.torch import save_file
 
 from prime_cli.core.files import directory_written_aside
 from prime_cli.models.folder import load_causal_model, load_tokenizer
+from prime_cli.rl.checkpoint import BadCheckpoint
 from prime_cli.rl.run_directory import RunDirectory
 from prime_cli.rl.step_config import LossConfig
+from prime_cli.rl.trainer.keeper import Keeper
 from prime_cli.rl.trainer.learner import Learner, StepReport
 from prime_cli.rl.trainer.ranks import Ranks, device_of_this_rank
 from prime_cli.rl.transport import Sample
 from prime_cli.sft.batches import Batches
 from prime_cli.sft.config import SFTConfig
 from prime_cli.sft.demonstrations import Demonstrations, read_conversations, render_conversations
+
+ORDER = "order.json"
+"""The file of a checkpoint that says which demonstrations come next."""
 
 
 class Training:
@@ -32,6 +40,7 @@ class Training:
     Raises:
         ConfigError: the demonstrations cannot be used.
         NotAModel: the configured model cannot be loaded.
+        BadCheckpoint: the checkpoint that this attempt begins with is torn, or of another model.
     """
 
     def __init__(
@@ -64,13 +73,14 @@ class Training:
             total_steps=config.max_steps,
             ranks=ranks,
         )
+        self._attempt = run.read_attempt()
+        self._keeper = Keeper(run, config, self._learner, self._tokenizer, ranks)
 
     def train(self) -> None:
-        """Take all steps, and export the last weights."""
+        """Take all steps from where this attempt begins; the last one is kept whatever was asked."""
         config = self._config
-        if config.val.eval_on_start and self._validation:
-            self._record(0, {"val/loss": self._learner.evaluate(self._validation)})
-        for step in range(1, config.max_steps + 1):
+        self._begin()
+        for step in range(self._attempt.steps_done + 1, config.max_steps + 1):
             started = time.perf_counter()
             batch = self._next_batch()
             report = self._learner.step(batch)
@@ -82,8 +92,20 @@ class Training:
             if step in self._evaluated:
                 self._broadcast(step)
             self._after_step()
-            if is_last or (config.checkpoints.interval and step % config.checkpoints.interval == 0):
-                self._learner.export(self._tokenizer, self._run.weights(step), self._run.adapter(step))
+            self._keeper.keep(step, {ORDER: json.dumps(self._batches.state()).encode()}, lambda doing: None)
+
+    def _begin(self) -> None:
+        """Take up the checkpoint that this attempt begins with, if any."""
+        start, done = self._attempt.start, self._attempt.steps_done
+        if start is not None and start.weights_only:
+            self._learner.warm_start(Path(start.checkpoint))
+        elif start is not None:
+            self._learner.restore(Path(start.checkpoint))
+            self._batches.go_on_from(_order_in(Path(start.checkpoint)))
+            if done in self._evaluated:  # it may be that the last attempt did not come to evaluate it
+                self._broadcast(done)
+        if not done and self._config.val.eval_on_start and self._validation:
+            self._record(0, {"val/loss": self._learner.evaluate(self._validation)})
 
     def _next_batch(self) -> list[Sample]:
         if self._config.batch_rows is None:
@@ -116,6 +138,14 @@ class Training:
     def _record(self, step: int, figures: dict[str, float | int]) -> None:
         if self._ranks.is_first:
             self._run.append_metrics(step, "sft", figures)
+
+
+def _order_in(checkpoint: Path) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = json.loads((checkpoint / ORDER).read_text())
+    except FileNotFoundError:
+        raise BadCheckpoint(f"the checkpoint {checkpoint} is not of a fine-tuning run: it has no {ORDER}") from None
+    return state
 
 
 def _figures(report: StepReport, seconds: float, epochs: float) -> dict[str, float | int]:

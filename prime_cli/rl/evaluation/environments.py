@@ -67,9 +67,9 @@ class Sampler:
     common: EvalSamplingConfig
     seed: int
 
-    def seed_of(self, name: str, example: Row, number: int) -> int:
+    def seed_of(self, name: str, example: Row, number: int, attempt: int = 0) -> int:
         """Return the seed of a rollout."""
-        text = f"{self.seed}/{name}/{example.get('example_id')}/{number}"
+        text = f"{self.seed}/{name}/{example.get('example_id')}/{number}/{attempt}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
 
@@ -159,7 +159,7 @@ def _set(
     skip_first_step: bool = False,
 ) -> EvalSet:
     whole = loaded.about.needs_group_scoring
-    run = _WorkerRollouts(name, environment, loaded.workers, sampler, sampling.arguments(), whole_groups=whole)
+    run = _WorkerRollouts(name, environment, loaded.workers, sampler, sampling.arguments())
     return EvalSet(name, rows, rollouts_per_example, interval, run, whole_groups=whole, skip_first_step=skip_first_step)
 
 
@@ -172,24 +172,24 @@ class _WorkerRollouts:
     workers: EnvironmentWorkers
     sampler: Sampler
     sampling_args: Mapping[str, Any]
-    whole_groups: bool
 
     async def __call__(self, example: Row, numbers: Sequence[int]) -> Rollouts:
-        rollouts = await self._attempt(example, numbers)
-        for _ in range(self.environment.retries):
+        rollouts = await self._attempt(example, numbers, 0)
+        for attempt in range(1, self.environment.retries + 1):
             if not any(rollout.get("error") for rollout in rollouts):
                 break
-            rollouts = await self._attempt(example, numbers)
+            rollouts = await self._attempt(example, numbers, attempt)
         return rollouts
 
-    async def _attempt(self, example: Row, numbers: Sequence[int]) -> Rollouts:
+    async def _attempt(self, example: Row, numbers: Sequence[int], attempt: int) -> Rollouts:
         endpoint, timeout_s = self.sampler.endpoint, self.environment.timeout
         try:
-            if self.whole_groups:  # one seed for all would make them all the same
-                inputs = [example] * len(numbers)
-                return await self.workers.run_group(inputs, endpoint, self.sampling_args, timeout_s=timeout_s)
-            (number,) = numbers
-            seeded = {**self.sampling_args, "seed": self.sampler.seed_of(self.name, example, number)}
-            return [await self.workers.run_rollout(example, endpoint, seeded, timeout_s=timeout_s)]
+            return await self.workers.run_group(
+                [example] * len(numbers),
+                endpoint,
+                self.sampling_args,
+                seeds=[self.sampler.seed_of(self.name, example, number, attempt) for number in numbers],
+                timeout_s=timeout_s,
+            )
         except (EnvironmentFailed, EnvironmentWorkerDied) as error:
             return [failed_rollout(example, error) for _ in numbers]

@@ -3,21 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from prime_cli.core.files import remove_directory_at_once
 from prime_cli.rl.checkpoint import write_checkpoint
-from prime_cli.rl.checkpoint_config import steps_to_drop
-from prime_cli.rl.config import RLConfig
+from prime_cli.rl.checkpoint_config import AdaptersConfig, CheckpointsConfig, steps_to_drop
 from prime_cli.rl.run_directory import RunDirectory, read_metrics
+from prime_cli.rl.step_config import StepConfig
 from prime_cli.rl.trainer.learner import Learner
 from prime_cli.rl.trainer.ranks import Ranks
+
+
+class KeepingConfig(Protocol):
+    """What says what is kept."""
+
+    @property
+    def max_steps(self) -> int:
+        """The last step, which is kept in any case."""
+
+    @property
+    def checkpoints(self) -> CheckpointsConfig:
+        """Of which steps the whole state is kept."""
+
+    @property
+    def adapters(self) -> AdaptersConfig:
+        """Of which steps the adapters are."""
+
+    @property
+    def trainer(self) -> StepConfig:
+        """Whether adapters are trained."""
 
 
 class Keeper:
     """Decides after each step what of it is kept. With several ranks all of them call it; the first one writes."""
 
-    def __init__(self, run: RunDirectory, config: RLConfig, learner: Learner, tokenizer: Any, ranks: Ranks) -> None:
+    def __init__(
+        self, run: RunDirectory, config: KeepingConfig, learner: Learner, tokenizer: Any, ranks: Ranks
+    ) -> None:
         self._run = run
         self._config = config
         self._learner = learner
