@@ -83,7 +83,7 @@ class EnvironmentInfo:
 
 
 class EnvironmentWorkers:
-    """Runs one environment in several processes; requests go to the least busy.
+    """Runs one environment in several processes; requests go to the least busy of those that are ready.
 
     Args:
         python: the interpreter that has `verifiers` and the environment.
@@ -116,6 +116,11 @@ class EnvironmentWorkers:
     def pids(self) -> list[int]:
         """Process ids of the workers that live."""
         return [worker.pid for worker in self._workers if worker.pid is not None]
+
+    @property
+    def num_ready(self) -> int:
+        """How many workers live and have loaded the environment."""
+        return sum(worker.ready for worker in self._workers)
 
     async def start(self, timeout_s: float = 120) -> EnvironmentInfo:
         """Start all workers and load the environment in each.
@@ -219,11 +224,15 @@ class EnvironmentWorkers:
             raise EnvironmentFailed(f"a rollout of {self._spec.id} took longer than {timeout_s:.0f} s") from None
 
     def _least_busy(self) -> _Worker:
-        return min(self._workers, key=lambda worker: (worker.given_up, worker.busy))
+        return min(self._workers, key=lambda worker: (worker.given_up, not worker.ready, worker.busy))
 
 
 class _Worker:
-    """One process after another in the same place: a dead one is replaced when the next request comes."""
+    """One process after another in the same place: a dead one is replaced at once.
+
+    The replacement starts in a task of its own: requests come and are cancelled while it loads, and none of them may
+    take it along.
+    """
 
     def __init__(self, python: Path, log_path: Path, spec: EnvironmentSpec, search_path: Sequence[Path]) -> None:
         self._python = python
@@ -233,7 +242,11 @@ class _Worker:
         self._connection: WorkerConnection | None = None
         self._deaths = 0
         self._num_coming = 0
-        self._starting = asyncio.Lock()
+        self._replacing: asyncio.Task[None] | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self._replacing is None and self._connection is not None and not self._connection.ended
 
     @property
     def busy(self) -> int:
@@ -281,6 +294,7 @@ class _Worker:
             if self._connection is connection:
                 self._connection = None
                 self._deaths += 1
+                self._replace()
             raise
         self._deaths = 0
         return result
@@ -290,29 +304,48 @@ class _Worker:
         while True:
             await asyncio.sleep(min(timeout_s / 3, _PING_INTERVAL_S))
             connection = self._connection
-            if connection is not None and not connection.ended and not self._starting.locked():
-                await connection.check(timeout_s)
+            if self._replacing is None and connection is not None:
+                if not connection.ended:
+                    await connection.check(timeout_s)
+                if connection.ended:
+                    self._replace()
 
     async def close(self) -> None:
+        if self._replacing is not None:
+            self._replacing.cancel()
+            await asyncio.gather(self._replacing, return_exceptions=True)
         if self._connection is not None:
             await self._connection.close()
 
     async def _live_connection(self) -> WorkerConnection:
-        async with self._starting:
-            if self._connection is not None and not self._connection.ended:
-                return self._connection
-            if self.given_up:
-                raise EnvironmentWorkerDied(
-                    f"the worker of {self._spec.id} died {self._deaths} times in a row",
-                    hint=f"its log is {self._log_path}",
-                )
-            try:
-                async with asyncio.timeout(_RESTART_TIMEOUT_S):
-                    await self.start()
-            except TimeoutError:
-                raise EnvironmentWorkerDied(
-                    f"a new worker of {self._spec.id} did not load within {_RESTART_TIMEOUT_S:.0f} s",
-                    hint=f"its log is {self._log_path}",
-                ) from None
-            assert self._connection is not None, "start opened it"
-            return self._connection
+        while not self.ready:
+            await asyncio.shield(self._replace())
+        assert self._connection is not None, "it is ready"
+        return self._connection
+
+    def _replace(self) -> asyncio.Task[None]:
+        """Return the task that starts another process, which ends when it is ready."""
+        if self._replacing is None:
+            self._replacing = asyncio.ensure_future(self._start_another())
+            self._replacing.add_done_callback(self._replaced)
+        return self._replacing
+
+    def _replaced(self, task: asyncio.Task[None]) -> None:
+        self._replacing = None
+        if not task.cancelled():
+            task.exception()  # whoever waited has heard of it; if nobody did, the next request tries again
+
+    async def _start_another(self) -> None:
+        if self.given_up:
+            raise EnvironmentWorkerDied(
+                f"the worker of {self._spec.id} died {self._deaths} times in a row", hint=f"its log is {self._log_path}"
+            )
+        try:
+            async with asyncio.timeout(_RESTART_TIMEOUT_S):
+                await self.start()
+        except TimeoutError:
+            self._deaths += 1
+            raise EnvironmentWorkerDied(
+                f"a new worker of {self._spec.id} did not load within {_RESTART_TIMEOUT_S:.0f} s",
+                hint=f"its log is {self._log_path}",
+            ) from None

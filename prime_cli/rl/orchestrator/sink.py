@@ -156,6 +156,8 @@ class Sink:
 
     @staticmethod
     def _filtered(samples: list[Sample], filters: Sequence[Filter], cut: Cut) -> list[Sample]:
+        if not filters:
+            return samples
         kept = []
         cut.filtered.update({each.name: 0 for each in filters})
         for sample in samples:

@@ -108,6 +108,32 @@ async def door(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
     assert door.pids == []
 
 
+async def until_ready(door: EnvironmentWorkers, count: int) -> None:
+    for _ in range(1200):
+        if door.num_ready == count:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{door.num_ready} workers are ready")
+
+
+async def test_a_replacement_comes_up_although_all_who_waited_for_it_gave_up(
+    folder: Path, tmp_path: Path, model: ModelEndpoint
+) -> None:
+    door = workers(folder, tmp_path)
+    try:
+        await door.start()
+        os.kill(door.pids[0], signal.SIGKILL)
+        while door.num_ready:
+            await asyncio.sleep(0.01)
+        for _ in range(20):
+            with pytest.raises(EnvironmentFailed, match="longer than"):
+                await door.run_rollout(says("fine"), model, {}, timeout_s=0.01)
+        await until_ready(door, 1)
+        assert (await door.run_rollout(says("fine"), model, {}))["reward"] == 1.0
+    finally:
+        await door.close()
+
+
 def says(text: str) -> dict[str, Any]:
     return {"example_id": 0, "prompt": [{"role": "user", "content": f"say {text}"}], "answer": text}
 
@@ -197,6 +223,8 @@ async def test_a_worker_that_dies_fails_its_requests_and_is_replaced(
     first = set(door.pids)
     with pytest.raises(EnvironmentWorkerDied, match="SIGKILL"):
         await door.run_rollout(says("die"), model, {})
+    assert (await door.run_rollout(says("fine"), model, {}))["reward"] == 1.0, "the other one goes on meanwhile"
+    await until_ready(door, 2)
     outputs = await asyncio.gather(*(door.run_rollout(says("where"), model, {}) for _ in range(4)))
     assert len(door.pids) == 2
     assert len(set(door.pids) & first) == 1
