@@ -31,6 +31,9 @@ def run(
         list[str] | None,
         typer.Option("--env-var", "-e", metavar="KEY=VALUE", help="For the environments; a KEY alone, or an env file."),
     ] = None,
+    env_file: Annotated[
+        list[Path] | None, typer.Option("--env-file", metavar="FILE", help="Variables for the environments.")
+    ] = None,
 ) -> None:
     """Train the model named in CONFIG on its environment, here, with separate processes for every part.
 
@@ -42,10 +45,10 @@ def run(
     from rich.markup import escape
 
     from prime_cli.core import output as out
-    from prime_cli.core.env_file import variables_from
+    from prime_cli.core.env_file import variables_from, variables_of_files
     from prime_cli.rl.resolve import resolve_words
 
-    variables = variables_from(env_var or [])
+    variables = variables_of_files(env_file or []) | variables_from(env_var or [])
     resolved = resolve_words([config, *context.args])
     settings = resolved.config
     for warning in resolved.warnings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,6 +45,25 @@ class ImpossibleSettings(ValueError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))
         self.problems = list(problems)
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """Read a TOML file, or one in JSON when its name ends so.
+
+    Raises:
+        ConfigError: there is no such file, or it is neither.
+    """
+    if path.suffix != ".json":
+        return read_toml(path)
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} holds no object", hint="a configuration in JSON is one object")
+    return found
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """A configuration from several files and from the command line.
 
-    CONFIG                       a TOML file
+    CONFIG                       a TOML file, or one in JSON when its name ends so
     @ FILE                       one more, merged over those before it (the first may be written so, too)
-    --table.key VALUE            one key; VALUE as in TOML, a text needs no quotes; `list.0.key` reaches into a list
+    --table.key VALUE            one key; VALUE as in TOML, a text needs no quotes, None takes a key away; `list.0.key`
+                                 reaches into a list
     --key, --no-key              true, false
     --table @ FILE               a file merged into one table
 
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from prime_cli.core.config_file import ModelT, read_toml, validate_config
+from prime_cli.core.config_file import ModelT, read_table, validate_config
 from prime_cli.core.errors import ConfigError
 
 
@@ -45,7 +46,7 @@ def read_layers(words: Sequence[str]) -> tuple[dict[str, Any], str]:
         word = rest.pop(0)
         if word == "@":
             files.append(_following(rest, "@"))
-            merge(data, read_toml(Path(files[-1])))
+            merge(data, read_table(Path(files[-1])))
         elif word.startswith("--") and len(word) > 2:
             _override(data, word[2:], rest)
         else:
@@ -71,7 +72,7 @@ def _override(data: dict[str, Any], key: str, rest: list[str]) -> None:
         value = _value(given)
     elif rest and rest[0] == "@":
         rest.pop(0)
-        value = read_toml(Path(_following(rest, f"--{key} @")))
+        value = read_table(Path(_following(rest, f"--{key} @")))
     elif not rest or (rest[0].startswith("--") and len(rest[0]) > 2):
         value = not key.startswith("no-")
         key = key.removeprefix("no-")
@@ -108,6 +109,8 @@ def _following(rest: list[str], after: str) -> str:
 
 
 def _value(text: str) -> Any:
+    if text == "None":
+        return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -108,7 +108,8 @@ def run_training(
         check_devices(config.trainer.ranks, count_gpus())
     evaluated = [] if config.eval is None else config.eval.env
     targets = [find_target(environment.reference, note) for environment in [*config.env, *evaluated]]
-    resolved = config.model_copy(update={"model": config.model.resolve()})
+    env_files = [path.resolve() for path in config.env_files]
+    resolved = config.model_copy(update={"model": config.model.resolve(), "env_files": env_files})
     name = config.name or f"{targets[0].identity.name}--{resolved.model.name}--{secrets.token_hex(4)}"
     run, lock = open_run_directory(resolved, name, resume, note)
     started = time.monotonic()

@@ -19,6 +19,8 @@ _DEFAULTS: dict[str, Any] = {
     "trainer.optim.weight_decay": 0.01,
     "trainer.scheduler.type": "constant",
     "trainer.activation_checkpointing": True,
+    "checkpoints.interval": 0,
+    "checkpoints.keep_last": 0,
     "orchestrator.max_off_policy_steps": 8,
     "orchestrator.curriculum.sampler.type": "ordered",
 }

@@ -12,7 +12,7 @@ from prime_cli.rl.schema_rules import Conversion, Rule, Rules, convert
 
 def checkpointing(value: Any, name: str, into: Conversion) -> None:
     """`trainer.activation_checkpointing`; of every layer, or of none."""
-    into.set("trainer.activation_checkpointing", value not in (False, "None"), name)
+    into.set("trainer.activation_checkpointing", value is not False, name)
     if isinstance(value, Mapping) and (value.get("mode", "full") != "full" or value.get("freq", 1) != 1):
         into.warn(f"`{name}`: the activations of every layer are computed again, not of some")
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prime_cli.core.config_file import Problem
-from prime_cli.rl.checkpoint_config import AdaptersConfig
 
 if TYPE_CHECKING:
     from prime_cli.rl.config import RLConfig
@@ -20,6 +19,7 @@ def impossible_combinations(config: RLConfig) -> list[Problem]:
         *_sampling(config),
         *_concurrency(config),
         *_steps(config),
+        *_checkpoints(config),
         *_transfers(config),
     ]
 
@@ -99,6 +99,13 @@ def _concurrency(config: RLConfig) -> Iterator[Problem]:
         )
 
 
+def _checkpoints(config: RLConfig) -> Iterator[Problem]:
+    best = config.checkpoints.keep_best or ""
+    for table, settings in (("eval", config.eval), ("val", config.val)):
+        if best.startswith(f"{table}/") and settings is None:
+            yield Problem("checkpoints.keep_best", f"{best} is a figure of evaluations, and there is no [{table}]")
+
+
 def _steps(config: RLConfig) -> Iterator[Problem]:
     scheduler, lora = config.trainer.scheduler, config.trainer.lora
     if scheduler.decay_steps > config.max_steps:
@@ -113,8 +120,6 @@ def _steps(config: RLConfig) -> Iterator[Problem]:
             "would train on other log-probabilities than those that were sampled from; it is for fine-tuning, "
             "leave it 0 here",
         )
-    if lora is None and config.adapters != AdaptersConfig():
-        yield Problem("adapters", "says when adapters are kept, and none are trained; add [trainer.lora]")
 
 
 def _transfers(config: RLConfig) -> Iterator[Problem]:

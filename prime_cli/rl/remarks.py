@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from prime_cli.rl.checkpoint_config import AdaptersConfig
+
 if TYPE_CHECKING:
     from prime_cli.rl.config import RLConfig
 
 
 def remarks(config: RLConfig) -> list[str]:
     """Return what a user should know about `config` before the run."""
-    return [*_filters(config), *_schedules(config), *_lengths(config), *_algorithms(config)]
+    return [*_filters(config), *_schedules(config), *_lengths(config), *_algorithms(config), *_adapters(config)]
 
 
 def _filters(config: RLConfig) -> Iterator[str]:
@@ -57,3 +59,8 @@ def _algorithms(config: RLConfig) -> Iterator[str]:
                 f"the environment {environment.label} is sampled at another temperature than 1, and `opd` makes the "
                 "policy at that temperature like the teacher at 1"
             )
+
+
+def _adapters(config: RLConfig) -> Iterator[str]:
+    if config.trainer.lora is None and config.adapters != AdaptersConfig():
+        yield "`adapters` does nothing here: all weights are trained, and [trainer.lora], or `lora_alpha`, is not there"

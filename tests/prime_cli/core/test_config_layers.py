@@ -50,6 +50,7 @@ def test_a_later_file_is_merged_over_the_first_and_lists_are_replaced(folder: Pa
         (["--max_steps=7"], ["max_steps"], 7),
         (["--model", "models/tiny"], ["model"], "models/tiny"),
         (["--trainer.optim.momentum", "1e-1"], ["trainer", "optim", "momentum"], 0.1),
+        (["--trainer.optim", "None"], ["trainer", "optim"], None),
         (["--trainer.activation-checkpointing"], ["trainer", "activation_checkpointing"], True),
         (["--no-flag", "--max-steps", "7"], ["flag"], False),
         (["--env.0.args.n", "3"], ["env", 0, "args", "n"], 3),
@@ -79,3 +80,17 @@ def test_what_cannot_be_merged_is_refused_with_its_name(folder: Path, words: lis
     with pytest.raises(ConfigError) as refused:
         read(*first, *words)
     assert says in refused.value.message
+
+
+def test_a_file_in_json_is_merged_as_one_in_toml(folder: Path) -> None:
+    (folder / "more.json").write_text('{"max_steps": 7, "trainer": {"optim": {"momentum": null}}}')
+    data = read("base.toml", "@", "more.json")
+    assert data["max_steps"] == 7
+    assert data["trainer"]["optim"] == {"type": "sgd", "momentum": None}
+
+
+@pytest.mark.parametrize(("text", "says"), [("[1]", "holds no object"), ("{", "is not valid JSON")])
+def test_json_that_is_no_configuration_is_refused(folder: Path, text: str, says: str) -> None:
+    (folder / "bad.json").write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        read("bad.json")

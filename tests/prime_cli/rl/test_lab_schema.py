@@ -124,6 +124,7 @@ def test_thinking_and_effort_exclude_each_other() -> None:
             {"sampling": {"temp_scheduler": {"start_temperature": 1, "end_temperature": 0.5, "total_steps": 200}}},
             "the temperature never gets to 0.5",
         ),
+        ({"adapters": {"interval": 5}}, "all weights are trained"),
         ({"env": [{"id": "e", "max_total_tokens": 5000}]}, "is cut before it is trained on"),
         (
             {"loss": "opd", "teacher": {"model": "t"}, "sampling": {"temperature": 0.7}},
@@ -161,6 +162,7 @@ max_inflight_rollouts = 256
 learning_rate = 1e-4
 lora_alpha = 16
 cluster_name = "c"
+checkpoint_id = "earlier@40"
 env_files = ["secrets.env"]
 run_config = { anything = { goes = true } }
 trajectory_strategy = "interleaved"
@@ -215,6 +217,13 @@ logprob_offset = 2.0
 [checkpoints]
 interval = 50
 keep_cloud = 3
+[adapters]
+interval = 10
+keep_last = 5
+[wandb]
+entity = "e"
+project = "p"
+name = "n"
 [infrastructure]
 compute_size = "M"
 [tailscale]

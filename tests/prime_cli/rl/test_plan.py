@@ -94,6 +94,7 @@ def test_more_ranks_than_gpus_are_refused(tiny_model: Path) -> None:
             "`length_penalty` belongs to type `grpo`",
         ),
         ({"pre_batch_filters": [{"type": "repetition", "token_id_threshold": 5}]}, "belongs to type `gibberish`"),
+        ({"checkpoints": {"keep_best": "eval/e/reward/mean"}, "val": {}}, "there is no [eval]"),
         ({"trainer": {"ranks": 200}}, "200 ranks share 128 rollouts"),
         ({"max_steps": 5, "trainer": {"scheduler": {"decay_steps": 6}}}, "more than max_steps"),
         ({"trainer": {"scheduler": {"min_lr": 1.0}}}, "above learning_rate"),
