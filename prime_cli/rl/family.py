@@ -1,8 +1,9 @@
 """The processes of a run and everything that they have started: watched, paused and ended together.
 
 A process is silent when its beat stands still, or when it is stopped by a signal; of a server that is not ours, and so
-has no beat, only the latter can be seen. What the orchestrator starts is left out of the watch: it looks after its
-environment workers itself, replaces those that are stuck, and the run goes on.
+has no beat, only the latter can be seen. The orchestrator looks after its environment workers itself, replaces those
+that are stuck, and the run goes on; only a stopped one that it leaves so, as while they load, ends the run. What an
+environment starts is the environment's affair.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from prime_cli.rl.watchdog import Silence
 
 _LOOK_EVERY_S = 1.0
 _KILLED_WITHIN_S = 5.0
-_LOOKS_AFTER_ITS_OWN = "orchestrator"
+_HAS_WORKERS = "orchestrator"
 
 
 @dataclass
@@ -60,6 +61,7 @@ class Family:
     Args:
         timeout_s: silence after which a process counts as stuck; 0 turns the watch off.
         startup_timeout_s: the same for a process that has not beaten yet.
+        workers_timeout_s: the same for an environment worker that is stopped; longer than the orchestrator needs.
     """
 
     def __init__(
@@ -68,12 +70,14 @@ class Family:
         *,
         timeout_s: float,
         startup_timeout_s: float,
+        workers_timeout_s: float = 55.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.members: list[Member] = []
         self._run = run
         self._timeout_s = timeout_s
         self._startup_timeout_s = max(startup_timeout_s, timeout_s)
+        self._workers_timeout_s = workers_timeout_s
         self._clock = clock
         self._looked = clock()
         self._silences: dict[object, Silence] = {}
@@ -120,24 +124,31 @@ class Family:
             signal.signal(signal.SIGTSTP, previous)
 
     def _look(self, member: Member) -> Iterator[Silent]:
-        who = f"the {member.name} process"
-        processes = [_process(member.process.pid)]
-        if member.name != _LOOKS_AFTER_ITS_OWN:
-            processes += member.descendants
-        stopped = {process: _is_stopped(process) for process in processes if process is not None}
+        if member.name == _HAS_WORKERS:
+            below = [process for process in member.descendants if _parent(process) == member.process.pid]
+            limit_s, called = self._workers_timeout_s, "an environment worker"
+        else:
+            below, limit_s, called = list(member.descendants), self._timeout_s, f"a process of the {member.name}"
+        root = _process(member.process.pid)
+        is_stopped = root is not None and _is_stopped(root)
+        stopped = {process for process in below if _is_stopped(process)}
         if member.beats:
-            beats: dict[str, int | None] = {member.name: None, **self._run.beats_of(member.name)}
-            for name, beat in beats.items():
-                silent_s = self._silence(name).after(beat)
-                if silent_s >= (self._startup_timeout_s if beat is None else self._timeout_s):
-                    rank = name.removeprefix(f"{member.name}_").replace("_", " ")
-                    which = who if name == member.name else f"{rank} of the {member.name}"
-                    yield Silent(member, which, silent_s, any(stopped.values()))
-        for process, is_stopped in stopped.items():
-            silent_s = self._silence(process).after("stopped" if is_stopped else object())
-            if silent_s >= self._timeout_s:
-                which = who if process.pid == member.process.pid else f"a process of the {member.name}"
-                yield Silent(member, which, silent_s, stopped=True)
+            explained = is_stopped or (member.name != _HAS_WORKERS and bool(stopped))
+            yield from self._without_a_beat(member, explained)
+        if self._silence(root).after(is_stopped or object()) >= self._timeout_s:
+            yield Silent(member, f"the {member.name} process", self._silence(root).silent_s, stopped=True)
+        for process in below:
+            if self._silence(process).after(process in stopped or object()) >= limit_s:
+                yield Silent(member, called, self._silence(process).silent_s, stopped=True)
+
+    def _without_a_beat(self, member: Member, stopped: bool) -> Iterator[Silent]:
+        beats: dict[str, int | None] = {member.name: None, **self._run.beats_of(member.name)}
+        for name, beat in beats.items():
+            silent_s = self._silence(name).after(beat)
+            if silent_s >= (self._startup_timeout_s if beat is None else self._timeout_s):
+                rank = name.removeprefix(f"{member.name}_").replace("_", " ")
+                who = f"the {member.name} process" if name == member.name else f"{rank} of the {member.name}"
+                yield Silent(member, who, silent_s, stopped)
 
     def _silence(self, key: object) -> Silence:
         return self._silences.setdefault(key, Silence(self._clock))
@@ -165,6 +176,13 @@ class Family:
 def _process(pid: int) -> psutil.Process | None:
     try:
         return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _parent(process: psutil.Process) -> int | None:
+    try:
+        return int(process.ppid())
     except psutil.NoSuchProcess:
         return None
 

@@ -52,6 +52,7 @@ from prime_cli.rl.sinks.beside import check_sinks, sinks_beside
 
 _POLL_S = 0.1
 _GRACE_S = 5.0
+_REPLACED_WITHIN_S = 10.0
 _POLICY, _TEACHER = "policy", "teacher"
 _WORKERS = ("trainer", "orchestrator")  # these end; the others serve until all is done
 PROCESSES = (INFERENCE, GATEWAY, TEACHER, "trainer", "orchestrator")
@@ -113,8 +114,12 @@ def run_training(
     name = config.name or f"{targets[0].identity.name}--{resolved.model.name}--{secrets.token_hex(4)}"
     run, lock = open_run_directory(resolved, name, resume, note)
     started = time.monotonic()
-    startup_timeout_s = config.inference.startup_timeout_s
-    family = Family(run, timeout_s=config.watchdog.timeout_s, startup_timeout_s=startup_timeout_s)
+    family = Family(
+        run,
+        timeout_s=config.watchdog.timeout_s,
+        startup_timeout_s=config.inference.startup_timeout_s,
+        workers_timeout_s=config.orchestrator.env_worker_timeout_s + _REPLACED_WITHIN_S,
+    )
     run.forget_life()
     heartbeat = Heartbeat(run, LAUNCHER)
     beside = sinks_beside(run, sinks_wanted, note, of_environments)

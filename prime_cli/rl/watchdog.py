@@ -19,14 +19,14 @@ class Silence:
         self._clock = clock
         self._sign: object = None
         self._seen = clock()
-        self._silent_s = 0.0
+        self.silent_s = 0.0  # as of the last time that it was asked
 
     def after(self, sign: object) -> float:
         """Return the seconds of watching since `sign` was another; call it at least every two seconds."""
         now = self._clock()
         step_s, self._seen = min(now - self._seen, _LONGEST_STEP_S), now
         if sign != self._sign:
-            self._sign, self._silent_s = sign, 0.0
+            self._sign, self.silent_s = sign, 0.0
         else:
-            self._silent_s += step_s
-        return self._silent_s
+            self.silent_s += step_s
+        return self.silent_s

@@ -28,12 +28,13 @@ VICTIMS = {
     # the name in the tests: the process, how it is called in messages, and what the configuration needs for it
     "launcher": ("launcher", "launcher", ""),
     "inference": ("inference", "inference", ""),
+    "gateway": ("gateway", "gateway", "[inference]\nservers = 2\n"),
     "teacher": ("inference", "teacher", TEACHER),
     "trainer": ("trainer", "trainer", ""),
     "launch": ("launch", "trainer", "[trainer]\nranks = 2\n"),
     "rank": ("trainer", "trainer", "[trainer]\nranks = 2\n"),
     "orchestrator": ("orchestrator", "orchestrator", ""),
-    "worker": ("worker", "worker", ""),
+    "worker": ("worker", "worker", "[orchestrator]\nenv_workers = 1\nenv_worker_timeout_s = 8\n"),
 }
 
 
@@ -99,7 +100,7 @@ def test_nothing_is_left_of_a_run_whose_launcher_is_gone_at_any_moment(
 def test_a_run_recovers_from_a_fault_of_an_environment_worker_at_any_moment_or_names_it(
     workspace: Path, tiny_model: Path, number: signal.Signals, seed: int
 ) -> None:
-    training = start(workspace, tiny_model, "")
+    training = start(workspace, tiny_model, VICTIMS["worker"][2])
     with ended_at_last(training):
         worker = hit(training, "worker", number, random.Random(seed))
         steps, family = steps_of(training), training.family()

@@ -31,6 +31,7 @@ args = {{ num_train = 100 }}
 ORCHESTRATOR = "[orchestrator]\nenv_workers = 1\n"
 MODULES = {
     "inference": "prime_cli.rl.inference.server",
+    "gateway": "prime_cli.rl.inference.gateway",
     "trainer": "prime_cli.rl.trainer.process",
     "launch": "prime_cli.rl.trainer.launch",
     "orchestrator": "prime_cli.rl.orchestrator.process",
@@ -204,20 +205,23 @@ def test_no_process_goes_on_beside_a_launcher_that_is_stopped(workspace: Path, t
         assert "gave up: the launcher has been silent for 3 s" in stderr
 
 
-def test_a_killed_environment_worker_is_replaced_and_the_run_goes_on(training: RunningTraining) -> None:
-    def workers() -> list[psutil.Process]:
-        return [p for p in training.family() if p.cmdline()[1].endswith("environments/worker.py")]
-
-    training.wait_for_steps(2)
-    (worker,) = workers()
-    worker.kill()
-    records, _ = read_metrics(training.directory / "metrics.jsonl")
-    training.wait_for_steps(len(records) // 2 + 10)
-    (replacement,) = workers()
-    assert replacement.pid != worker.pid
-    training.process.send_signal(signal.SIGTERM)
-    code, _, _ = training.end()
-    assert code == 130
+def test_an_environment_worker_that_is_killed_or_stopped_is_replaced_and_the_run_goes_on(
+    workspace: Path, tiny_model: Path
+) -> None:
+    more = "[orchestrator]\nenv_workers = 1\nenv_worker_timeout_s = 4\n"
+    training = RunningTraining(workspace, tiny_model, more, with_orchestrator=False)
+    with ended_at_last(training):
+        training.wait_for_steps(2)
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            (worker,) = training.victims("worker")
+            worker.send_signal(number)
+            wait_until(lambda gone=worker: not gone.is_running(), within_s=30)  # type: ignore[misc]
+            training.wait_for_steps(steps_of(training) + 3)
+            (replacement,) = training.victims("worker")
+            assert replacement.pid != worker.pid
+        training.process.send_signal(signal.SIGTERM)
+        code, _, _ = training.end()
+        assert code == 130
 
 
 def test_an_environment_that_does_not_load_ends_the_run_with_its_own_words(workspace: Path, tiny_model: Path) -> None:

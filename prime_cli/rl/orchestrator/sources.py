@@ -85,19 +85,28 @@ class WorkerGroups:
         return rollouts
 
     async def _attempt(self, opened: OpenGroup, members: Sequence[int], attempt: int) -> Rollouts:
+        """Run rollouts; those that a dying worker took with it are run once more, by the one that replaces it.
+
+        A worker takes everything with it that it was doing, which may be all that is in flight, and that says nothing
+        about most of it.
+        """
         row = self.rows[opened.example]
-        try:
-            return await self.workers.run_group(
-                [row] * len(members),
-                self.endpoint,
-                {**self.sampling_args, "temperature": opened.temperature},
-                state_columns=_STATE_COLUMNS,
-                timeout_s=self.timeout_s,
-                seeds=[rollout_seed(self.seed, opened.number, member, attempt) for member in members],
-            )
-        except (EnvironmentFailed, EnvironmentWorkerDied) as error:
-            # One bad example or one dead worker does not end a run; the sink gives up when nothing else comes.
-            return failed_rollouts(row, error, len(members))
+        was_lost = False
+        while True:
+            try:
+                return await self.workers.run_group(
+                    [row] * len(members),
+                    self.endpoint,
+                    {**self.sampling_args, "temperature": opened.temperature},
+                    state_columns=_STATE_COLUMNS,
+                    timeout_s=self.timeout_s,
+                    seeds=[rollout_seed(self.seed, opened.number, member, attempt) for member in members],
+                )
+            except (EnvironmentFailed, EnvironmentWorkerDied) as error:
+                # One bad example or one dead worker does not end a run; the sink gives up when nothing else comes.
+                if was_lost or isinstance(error, EnvironmentFailed):
+                    return failed_rollouts(row, error, len(members))
+                was_lost = True
 
 
 def rollout_seed(seed: int, group: int, member: int, attempt: int) -> int:
