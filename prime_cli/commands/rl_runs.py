@@ -35,7 +35,7 @@ def list_runs(folder: Folder = _RUNS) -> None:
     """List the runs of this workspace, newest first.
 
     JSON output (--output json): {runs: [{name, path, state, model, environment, steps, max_steps, first_reward,
-    last_reward, exported_steps}]}
+    last_reward, exported_steps, checkpoints}]}
     """
     from prime_cli.core import output as out
     from prime_cli.rl.runs import find_runs
@@ -66,6 +66,7 @@ def show(run: Run, folder: Folder = _RUNS) -> None:
 
     from prime_cli.core import output as out
     from prime_cli.rl.evaluation.output import eval_rewards
+    from prime_cli.rl.resume import how_to_go_on
     from prime_cli.rl.runs import alarms_in, facts_of, open_run, read_run_config
 
     found = open_run(run, folder)
@@ -86,6 +87,8 @@ def show(run: Run, folder: Folder = _RUNS) -> None:
     rows = [(key.replace("_", " "), value) for key, value in facts.items() if value not in (None, [])]
     rows += [(name, _rises(rewards)) for name, rewards in evaluations.items()]
     rows += [(name, words) for name, words in doing.items() if facts["state"] != "finished"]
+    if facts["state"] == "stopped":
+        rows.append(("to go on", how_to_go_on(found)))
     out.print_table(("", "value"), rows)
     for alarm in alarms:
         out.warn(alarm.words)

@@ -131,11 +131,11 @@ def run_training(
 
         try:
             _run_children(resolved, run, engine, family, look, of_environments)
-        except (GaveUp, KeyboardInterrupt):
+        except (ProcessDied, KeyboardInterrupt) as error:
             family.end(_GRACE_S)
             heartbeat.stop()
             sinks.end()
-            if not run.metrics.exists():
+            if not run.metrics.exists() and isinstance(error, GaveUp | KeyboardInterrupt):
                 # No step was taken and the reason is told: nobody looks for this folder, and its name is wanted again.
                 shutil.rmtree(run.path)
             else:

@@ -229,8 +229,8 @@ def how_to_go_on(run: RunDirectory, *, command: str = "prime rl run") -> str:
     """Say in a line how a run that has stopped is gone on with."""
     steps = run.checkpoint_steps()
     if not steps:
-        return "no checkpoint was written yet, so it begins anew; [checkpoints] interval says how often one is"
-    return f"go on from step {steps[-1]} with `{command} CONFIG --resume`"
+        return "it has no checkpoint yet, so it begins anew; [checkpoints] interval says how often one is written"
+    return f"`{command} CONFIG --resume` goes on from step {steps[-1]}"
 
 
 def _run_of(config: RunConfig) -> RunDirectory:

@@ -36,6 +36,7 @@ class RunFacts:
     last_reward: float | None
     started: float
     exported_steps: list[int]
+    checkpoints: list[int]
 
 
 def find_runs(parent: Path = RUNS) -> list[RunFacts]:
@@ -83,6 +84,7 @@ def facts_of(run: RunDirectory) -> RunFacts:
         last_reward=rewards[-1] if rewards else None,
         started=run.config.stat().st_mtime,
         exported_steps=run.exported_steps(),
+        checkpoints=run.checkpoint_steps(),
     )
 
 
