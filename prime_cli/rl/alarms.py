@@ -30,9 +30,10 @@ class Alarm:
 
 def alarms_of(steps: Sequence[Figures]) -> list[Alarm]:
     """Return what is wrong at the last of `steps`, each of which has the figures of all processes."""
-    if not steps:
+    batches = [step for step in steps if "reward/mean" in step]  # the others were only evaluated
+    if not batches:
         return []
-    found = [check(steps) for check in _CHECKS]
+    found = [check(batches) for check in _CHECKS]
     return [alarm for alarm in found if alarm is not None]
 
 
@@ -53,7 +54,7 @@ def missing_signal(figures: Figures) -> str | None:
 
 def _way_out(right: float, wrong: float) -> str:
     if right + wrong < _HALF:
-        return "Filters or gates took the rest: loosen them"
+        return "Filters, gates or their age (off_policy/dropped) took the rest"
     if wrong >= right:
         return (
             "The task is too hard for this model: take easier examples, warm it up with `prime sft run`, give more "
