@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 CONNECT_TIMEOUT_S = 5.0
 _REQUEST_TIMEOUT_S = 3600.0
@@ -40,9 +42,16 @@ def model_client(endpoint: dict[str, Any]) -> Any:
         connector=aiohttp.TCPConnector(limit=0),
         headers={"Authorization": f"Bearer {full.api_key}", "Content-Type": "application/json", **endpoint["headers"]},
         timeout=timeout,
-        trust_env=True,
+        # Otherwise aiohttp reads the environment and the user's netrc again for every request, the latter in a thread.
+        trust_env=_is_proxied(endpoint["base_url"]),
     )
     return LeanClient(full, session, endpoint["base_url"])
+
+
+def _is_proxied(url: str) -> bool:
+    """Say whether the environment's settings send requests to `url` through a proxy."""
+    parts = urlsplit(url)
+    return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
 
 
 class LeanClient:
