@@ -51,9 +51,8 @@ def produce(run: RunDirectory, reward: Reward, *, steps: int = 3, lag: int = 1, 
         return [a_rollout(opened, member, value or 0.0, value is None) for member, value in enumerate(rewards)]
 
     names = options.pop("sources", ["only"])
-    sources = [
-        Source(name, 2, run_group, ShuffledSampler(9, 0), GroupMean(), **options.pop(name, {})) for name in names
-    ]
+    common = {"group_size": 2, "run_group": run_group, "algorithm": GroupMean()}
+    sources = [Source(name, sampler=ShuffledSampler(9, 0), **(common | options.pop(name, {}))) for name in names]
     schedule = Schedule(batch_size=8, max_steps=steps, max_off_policy_steps=lag, policy_timeout_s=60)
 
     async def go() -> None:
@@ -134,6 +133,23 @@ def test_rollouts_that_never_come_end_the_wait_with_their_batch(run: RunDirector
     monkeypatch.setattr(asyncio, "sleep", lambda seconds: asyncio.Event().wait())
     with pytest.raises(PrimeError, match=r"waited 60 s for rollouts of batch 1.*16 rollouts are in flight"):
         produce(run, by_member)
+
+
+def test_a_bug_ends_the_run_with_its_own_words_and_leaves_no_rollout_running(run: RunDirectory) -> None:
+    running: set[int] = set()
+
+    async def run_group(opened: OpenGroup) -> list[dict[str, Any]]:
+        running.add(opened.number)
+        try:
+            await asyncio.sleep(0.1 * opened.number)
+            assert opened.number != 5, "a bug"
+        finally:
+            running.remove(opened.number)
+        return [a_rollout(opened, member, float(member), False) for member in range(2)]
+
+    with pytest.raises(AssertionError, match="a bug"):
+        produce(run, by_member, only={"run_group": run_group})
+    assert not running
 
 
 class NumberOfGroup:
