@@ -105,7 +105,9 @@ class Family:
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(left, timeout=_KILLED_WITHIN_S)
+        deadline = time.monotonic() + _KILLED_WITHIN_S
+        while any(_lives(process) for process in left) and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     @contextlib.contextmanager
     def paused_with_the_launcher(self) -> Iterator[None]:
@@ -185,6 +187,14 @@ def _parent(process: psutil.Process) -> int | None:
         return int(process.ppid())
     except psutil.NoSuchProcess:
         return None
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Say whether a process is more than an entry that nobody has read the exit code of, as in a container."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _is_stopped(process: psutil.Process) -> bool:
