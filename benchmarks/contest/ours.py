@@ -16,7 +16,7 @@ from typing import Any
 
 import tomlkit
 
-from contest.recipe import TOOL_MAX_S, TOOL_SIGMA, Recipe, Trace, draw_strings
+from contest.recipe import Recipe, Trace, draw_strings
 from prime_cli.rl.inference.chat import ChatTokenizer
 from prime_cli.rl.inference.protocol import ChatRequest
 from prime_cli.rl.inference.serving import serve_model_folder
@@ -98,16 +98,13 @@ def rendered(tokenizer: Any, texts: list[str]) -> list[str]:
 
 
 def _config(name: str, model: Path, strings: Path, recipe: Recipe, seed: int, off_policy: int) -> dict[str, Any]:
-    arguments: dict[str, Any] = {"strings": str(strings), "seed": seed}
-    if recipe.tool_median_s:
-        arguments |= {"tool_median_s": recipe.tool_median_s, "tool_sigma": TOOL_SIGMA, "tool_max_s": TOOL_MAX_S}
     return {
         "name": name, "model": str(model), "seed": seed, "max_steps": recipe.steps,
         "batch_size": recipe.prompts * recipe.rollouts, "rollouts_per_example": recipe.rollouts,
         "max_inflight_rollouts": (off_policy + 1) * recipe.prompts * recipe.rollouts,
         "learning_rate": recipe.learning_rate,
         "sampling": {"max_tokens": recipe.max_tokens, "temperature": recipe.temperature},
-        "env": [{"id": str(ENVIRONMENT), "args": arguments}],
+        "env": [{"id": str(ENVIRONMENT), "args": {"strings": str(strings), "seed": seed, **recipe.tool}}],
         "trainer": {
             "seq_len": 64,
             "optim": {"betas": list(recipe.betas)},

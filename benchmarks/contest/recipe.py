@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 REWARD_GOAL = 0.8
 WINDOW = 5  # steps of the moving average
-TOOL_SIGMA, TOOL_MAX_S = 1.2, 5.0
+TOOL_SIGMA, TOOL_MAX_MEDIANS = 1.2, 100
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,15 @@ class Recipe:
     max_tokens: int = 12
     temperature: float = 1.0
     tool_median_s: float = 0.0
+
+    @property
+    def tool(self) -> dict[str, float]:
+        """How long the tool takes: its times are log-normal, and bounded."""
+        return {
+            "tool_median_s": self.tool_median_s,
+            "tool_sigma": TOOL_SIGMA,
+            "tool_max_s": TOOL_MAX_MEDIANS * self.tool_median_s,
+        }
 
 
 @dataclass

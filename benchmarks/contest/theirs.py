@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from contest.ours import children_cpu, held_out_reward, rendered
-from contest.recipe import TOOL_MAX_S, TOOL_SIGMA, Recipe, Trace
+from contest.recipe import Recipe, Trace
 from prime_cli.models.folder import load_tokenizer
 
 _SCRIPT = Path(__file__).with_name("trl_script.py")
@@ -38,7 +38,7 @@ def train(
     seen, weights = folder / "trl-seen.json", folder / "trl-weights"
     job = {
         "recipe": asdict(recipe), "model": str(model), "seed": seed, "threads": threads,
-        "tool_sigma": TOOL_SIGMA, "tool_max_s": TOOL_MAX_S, "seen": str(seen), "weights": str(weights),
+        **recipe.tool, "seen": str(seen), "weights": str(weights),
         "prompts": rendered(load_tokenizer(model), texts), "answers": [text[::-1] for text in texts],
     }  # fmt: skip
     (folder / "trl-job.json").write_text(json.dumps(job))
