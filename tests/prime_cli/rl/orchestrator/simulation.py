@@ -129,13 +129,11 @@ class World:
     async def run(self) -> World:
         """Run until the last batch, or until the loop is stopped."""
         sources = [self._source(name, size) for name, size in self.plan.group_sizes.items()]
-        loop = self.orchestrator = Orchestrator(
-            self.plan.schedule, sources, policy=self.policy, concurrency=self.concurrency, output=self, seed=5
-        )
+        loop = self.orchestrator = self.make_loop(sources)
         if self.restored is not None:
             loop.restore(json.loads(json.dumps(self.restored)))
         companions = [asyncio.ensure_future(part) for part in (self._trainer(), self._mischief())]
-        work = asyncio.ensure_future(loop.produce())
+        work = asyncio.ensure_future(self.work())
         stopped = asyncio.ensure_future(self.enough.wait())
         try:
             await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -154,6 +152,16 @@ class World:
         assert not self.running, "every group that was begun has ended"
         assert not self.faults, self.faults
         return self
+
+    def make_loop(self, sources: list[Source]) -> Orchestrator:
+        """Return the loop over these sources."""
+        return Orchestrator(
+            self.plan.schedule, sources, policy=self.policy, concurrency=self.concurrency, output=self, seed=5
+        )
+
+    async def work(self) -> None:
+        """Do what is to be done."""
+        await self.orchestrator.produce()
 
     # What the loop asks for
 
