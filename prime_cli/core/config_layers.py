@@ -97,7 +97,9 @@ def _inside(place: Any, part: str, key: str) -> Any:
         if not part.isdigit() or int(part) >= len(place):
             raise ConfigError(f"--{key}: {part!r} is no element of a list of {len(place)}", hint="they count from 0")
         return place[int(part)]
-    if not isinstance(place, dict) or not isinstance(place.setdefault(part, {}), dict | list):
+    if isinstance(place, dict) and place.get(part) is None:
+        place[part] = {}
+    if not isinstance(place, dict) or not isinstance(place[part], dict | list):
         raise ConfigError(f"--{key}: {part!r} is not a table")
     return place[part]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from prime_cli.rl import nested_values as values
 from prime_cli.rl.lab_schema import task_set
-from prime_cli.rl.schema_rules import Goes, Ignored, Only, Refused, Rules
+from prime_cli.rl.schema_rules import Goes, Ignored, Only, Refused, Rules, Table
 
 _CHOSEN = "the launcher chooses it"
 _ONE_MACHINE = "a run is on one machine"
@@ -103,7 +103,9 @@ _TOP: Rules = {
     "clean": Ignored("a run of the same name gets a number behind it, and nothing is wiped"),
     **_below(_CHECKPOINTS, "ckpt", "checkpoints"),
     "resume": Refused("a run is resumed by `prime rl run CONFIG --resume`"),
+    "wandb": Table("wandb"),
     **_below(_WANDB, "wandb", "wandb"),
+    "monitors.wandb": Table("wandb"),
     **_below(_WANDB, "monitors.wandb", "wandb"),
     "monitors.file": Ignored("metrics.jsonl and the rollouts are always written"),
     "monitors.prime": Ignored("nothing is sent to a platform"),
@@ -159,6 +161,7 @@ _TRAINER_MODEL: Rules = {
     "quantization": Refused("training is in bfloat16 on a GPU and in float32 without one"),
     "fused_lm_head_token_chunk_size": Goes("trainer.head_chunk_tokens"),
     "debug": Refused("models are trained as they are; `prime model init` makes small ones"),
+    "lora": Table("trainer.lora"),
     **_below(_LORA, "lora", "trainer.lora"),
 }
 
@@ -224,6 +227,7 @@ _ORCHESTRATOR: Rules = {
     **_below(_SAMPLING, "train.sampling", "sampling"),
     **_below(_SAMPLING, "sampling", "sampling"),
     "train.filter_zero_advantages": Only((True,), "what has no advantage teaches nothing and is not sent"),
+    "eval": Table("eval"),
     "eval.source": values.environments("eval.env", EVAL_SOURCE),
     "eval.env": values.environments("eval.env", EVAL_SOURCE),
     **{f"eval.{key}": Goes(f"eval.{key}") for key in ("interval", "num_examples", "skip_first_step")},

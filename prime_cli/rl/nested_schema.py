@@ -27,6 +27,9 @@ _DEFAULTS: dict[str, Any] = {
 """Where prime-rl's default differs from ours."""
 
 
+_NAMES = {rule.to: key for key, rule in reversed(list(RULES.items())) if isinstance(rule, Goes)}
+
+
 def is_nested(data: Mapping[str, Any]) -> bool:
     """Say whether a file is in the nested schema: no `model` that is a text, no [[env]], and a table of prime-rl's."""
     if isinstance(data.get("model"), str) or "env" in data:
@@ -36,7 +39,7 @@ def is_nested(data: Mapping[str, Any]) -> bool:
 
 def from_nested(data: Mapping[str, Any]) -> Conversion:
     """Return a file in the nested schema as `RLConfig` reads it, with what is to be said about it."""
-    into = Conversion()
+    into = Conversion(names=_NAMES)
     convert(data, RULES, into, keep_others=False)
     _optimizer_defaults(into)
     for key, value in _DEFAULTS.items():

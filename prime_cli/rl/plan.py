@@ -17,7 +17,7 @@ from prime_cli.core.errors import ConfigError
 from prime_cli.models.folder import check_model_folder
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.orchestrator.teacher import check_teacher
-from prime_cli.rl.planned_work import PlannedWork, planned_work, work_lines
+from prime_cli.rl.planned_work import PlannedWork, planned_work, size_in_words, work_lines
 from prime_cli.rl.step_config import LoraConfig, StepConfig
 
 _FP32_BYTES = 4
@@ -103,7 +103,7 @@ def plan_of(config: RLConfig, *, gpus: int) -> Plan:
         rollouts_per_step=config.batch_size,
         tokens_per_step=tokens,
         rows_per_step=-(-tokens // max(config.trainer.micro_batch_tokens, config.trainer.seq_len)),
-        work=planned_work(config),
+        work=planned_work(config, checkpoint_bytes=_checkpoint_bytes(config.trainer, size)),
     )
 
 
@@ -118,6 +118,12 @@ def trainer_size(folder: Path, step: StepConfig, ranks: int) -> TrainerSize:
     parameters = sum(prod(shape) for shape in shapes.values())
     trained = parameters if step.lora is None else _adapter_parameters(shapes, step.lora)
     return TrainerSize(parameters, trained, _memory(step, about, parameters, trained, ranks))
+
+
+def _checkpoint_bytes(step: StepConfig, size: TrainerSize) -> int:
+    """Return the bytes of a checkpoint: what is trained, the optimizer's state, and the weights of the whole policy."""
+    state = size.trained_parameters * (_FP32_BYTES + _OPTIMIZER_BYTES[step.optim.type])
+    return state + size.parameters * _FP32_BYTES
 
 
 def count_gpus() -> int:
@@ -162,17 +168,8 @@ def model_line(parameters: int, trained: int) -> str:
 def memory_line(memory: TrainerMemory) -> str:
     """Return the memory of a trainer process for a reader."""
     parts = ("weights", "gradients", "optimizer", "activations", "head")
-    sizes = ", ".join(f"{name} {_size(getattr(memory, name))}" for name in parts)
-    return f"memory of a trainer process: about {_size(memory.total)} ({sizes})"
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} GiB"
+    sizes = ", ".join(f"{name} {size_in_words(getattr(memory, name))}" for name in parts)
+    return f"memory of a trainer process: about {size_in_words(memory.total)} ({sizes})"
 
 
 def _processes(config: RLConfig, gpus: int) -> list[PlannedProcess]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from prime_cli.rl.checkpoint_config import steps_to_drop
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.environment_config import EnvironmentConfig
 from prime_cli.rl.eval_config import EvalConfig
@@ -33,23 +34,34 @@ class PlannedEvaluation:
 
 
 @dataclass(frozen=True)
+class PlannedCheckpoints:
+    """How many checkpoints are written, how many are kept in the end, and the bytes of one with its weights."""
+
+    written: int
+    kept: int
+    bytes_each: int
+
+
+@dataclass(frozen=True)
 class PlannedWork:
     """What a run would do beside its steps."""
 
     environments: list[PlannedEnvironment]
     evaluations: list[PlannedEvaluation]
+    checkpoints: PlannedCheckpoints
     max_inflight: int
     concurrency: str
     temperatures: list[float]
 
 
-def planned_work(config: RLConfig) -> PlannedWork:
-    """Return what a run with `config` would open and evaluate."""
+def planned_work(config: RLConfig, *, checkpoint_bytes: int) -> PlannedWork:
+    """Return what a run with `config` would open, evaluate and keep, a checkpoint with its weights being so large."""
     total = sum(environment.ratio for environment in config.env)
     concurrency, schedule = config.orchestrator.concurrency, config.sampling.temp_scheduler
     return PlannedWork(
         environments=[_environment(config, environment, total) for environment in config.env],
         evaluations=_evaluations(config),
+        checkpoints=_checkpoints(config, checkpoint_bytes),
         max_inflight=config.max_inflight if concurrency.type == "static" else concurrency.max_inflight,
         concurrency=concurrency.type,
         temperatures=[config.sampling.temperature]
@@ -74,6 +86,8 @@ def work_lines(work: PlannedWork) -> list[str]:
             f"{one.rollouts_per_example} rollout{'s' if one.rollouts_per_example > 1 else ''} each"
             for one in work.evaluations
         ),
+        f"checkpoints: {work.checkpoints.written} written, {work.checkpoints.kept} kept, of about "
+        f"{size_in_words(work.checkpoints.bytes_each)} each with its weights",
     ]
 
 
@@ -88,6 +102,24 @@ def _environment(config: RLConfig, environment: EnvironmentConfig, total: float)
         sampler=curriculum.sampler.type,
         gates=list(curriculum.gates),
     )
+
+
+def _checkpoints(config: RLConfig, bytes_each: int) -> PlannedCheckpoints:
+    settings, last = config.checkpoints, config.max_steps
+    steps = sorted({*(range(settings.interval, last + 1, settings.interval) if settings.interval else ()), last})
+    dropped = steps_to_drop(steps, keep_last=settings.keep_last, keep_interval=settings.keep_interval)
+    best = settings.keep_best is not None and bool(dropped)
+    return PlannedCheckpoints(len(steps), len(steps) - len(dropped) + best, bytes_each)
+
+
+def size_in_words(count: int) -> str:
+    """Return a number of bytes for a reader."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} GiB"
 
 
 def _evaluations(config: RLConfig) -> list[PlannedEvaluation]:

@@ -24,6 +24,13 @@ class Goes:
 
 
 @dataclass(frozen=True)
+class Table:
+    """A table that says something by being there, even when it is empty: it is that of the key `to`."""
+
+    to: str
+
+
+@dataclass(frozen=True)
 class Ignored:
     """The key does nothing here, for this reason; the user is told."""
 
@@ -52,12 +59,14 @@ class Conversion:
     Attributes:
         data: what it is by now.
         origins: the key that the user wrote, by the key that it became.
+        names: how the schema calls a key that the user did not write.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     origins: dict[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def set(self, to: str, value: Any, origin: str) -> None:
         """Write `value` under the dotted key `to`; a table is merged into one that is there, key by key.
@@ -91,7 +100,7 @@ class Conversion:
             place = place[part]
         else:
             return
-        self.set(to, value, to)
+        self.set(to, value, self.names.get(to, to))
 
     def warn(self, text: str) -> None:
         """Tell the user something that does not keep the run from starting."""
@@ -104,6 +113,8 @@ class Conversion:
 
     def written_as(self, location: str) -> str:
         """Return the name that the user wrote for the key that is now called `location`."""
+        if location in self.names and location not in self.origins:
+            return self.names[location]
         parts = location.replace("[", ".[").split(".")
         for count in range(len(parts), 0, -1):
             found = self.origins.get(".".join(parts[:count]).replace(".[", "["))
@@ -112,7 +123,7 @@ class Conversion:
         return location
 
 
-Rule = Goes | Ignored | Refused | Only | Callable[[Any, str, Conversion], None]
+Rule = Goes | Table | Ignored | Refused | Only | Callable[[Any, str, Conversion], None]
 """What becomes of a key. A function gets the value, the name of the key, and the conversion that it adds to."""
 
 Rules = Mapping[str, Rule]
@@ -127,9 +138,7 @@ def convert(source: Mapping[str, Any], rules: Rules, into: Conversion, *, keep_o
     for key, value, rule in met:
         if rule is None and keep_others:
             into.set(key, value, f"{prefix}{key}")
-        elif rule is None and isinstance(value, Mapping):
-            into.problems += [_unknown(f"{key}.{inner}", rules, prefix) for inner in value or [""]]
-        elif rule is None:
+        elif rule is None and value != {}:
             into.problems.append(_unknown(key, rules, prefix))
     for key, value, rule in met:  # after what is kept, which some rules add to
         if rule is not None:
@@ -144,9 +153,9 @@ def _rules_met(
         here = f"{path}{key}"
         rule = rules.get(here, around)
         if isinstance(value, Mapping) and any(name.startswith(f"{here}.") for name in rules):
-            if not value and rule is None:
-                yield here, value, None
-            yield from _rules_met(value, rules, f"{here}.", rule)
+            if isinstance(rule, Table) or (rule is None and not value):
+                yield here, {}, rule
+            yield from _rules_met(value, rules, f"{here}.", None if isinstance(rule, Table) else rule)
         elif value is not None:
             yield here, value, rule
 
@@ -161,7 +170,9 @@ def _unknown(key: str, rules: Rules, prefix: str) -> Problem:
 
 
 def _apply_rule(rule: Rule, value: Any, name: str, into: Conversion) -> None:
-    if isinstance(rule, Goes):
+    if isinstance(rule, Table):
+        into.set(rule.to, value, name)
+    elif isinstance(rule, Goes):
         into.set(rule.to, value, name)
         if rule.warning is not None:
             into.warn(f"`{name}`: {rule.warning}")
@@ -178,7 +189,7 @@ def _apply_rule(rule: Rule, value: Any, name: str, into: Conversion) -> None:
 
 def in_words(rule: Rule) -> str:
     """Return what a rule does, for a table of all of them."""
-    if isinstance(rule, Goes):
+    if isinstance(rule, Goes | Table):
         return f"`{rule.to}`"
     if isinstance(rule, Ignored):
         return f"ignored: {rule.reason}"

@@ -94,3 +94,9 @@ def test_json_that_is_no_configuration_is_refused(folder: Path, text: str, says:
     (folder / "bad.json").write_text(text)
     with pytest.raises(ConfigError, match=says):
         read("bad.json")
+
+
+def test_a_key_below_one_that_was_taken_away_makes_it_anew(folder: Path) -> None:
+    assert read("base.toml", "--trainer.optim", "None", "--trainer.optim.type", "muon")["trainer"]["optim"] == {
+        "type": "muon"
+    }

@@ -180,6 +180,31 @@ def test_what_is_missing_is_named_as_the_nested_schema_calls_it() -> None:
     assert "`orchestrator.train.source` is required" in caught.value.message
 
 
+def test_a_default_that_cannot_work_is_named_as_the_nested_schema_calls_it() -> None:
+    data = with_key("seq_len", 64)
+    del data["orchestrator"]["group_size"]
+    with pytest.raises(ConfigError) as caught:
+        resolve(data, source="run.toml")
+    assert "`orchestrator.group_size`: `grpo` compares" in caught.value.message
+    assert "`orchestrator.train.sampling.max_completion_tokens`: 512 leaves no room" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "path", ["inference", "deployment", "trainer", "ckpt", "monitors", "orchestrator.train.sampling"]
+)
+def test_an_empty_table_says_nothing(path: str) -> None:
+    assert resolved(path, {}).config == resolved().config
+
+
+@pytest.mark.parametrize(
+    ("path", "to"), [("trainer.model.lora", "trainer.lora"), ("monitors.wandb", "wandb"), ("orchestrator.eval", "eval")]
+)
+def test_a_table_that_asks_for_something_by_being_there_may_be_empty(path: str, to: str) -> None:
+    assert at(resolved().config, to) is None
+    assert at(resolved(path, {}).config, to) is not None
+    assert f"`{path}.ranks` is not a known key" in refusal(path, {"ranks": 3})
+
+
 def test_a_conversion_leaves_what_it_is_given_alone() -> None:
     data = with_key("trainer.optim.betas1", 0.8)
     before = copy.deepcopy(data)

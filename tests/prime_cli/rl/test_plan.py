@@ -138,11 +138,12 @@ def test_what_is_opened_and_evaluated_is_said_environment_by_environment() -> No
         eval={"interval": 10, "rollouts_per_example": 2, "skip_first_step": True, "env": [{"id": "x", "interval": 5}]},
         val={"num_examples": 7, "interval": 20},
     )
-    assert work_lines(planned_work(config)) == [
+    assert work_lines(planned_work(config, checkpoint_bytes=3 * 2**20)) == [
         "environment one: 75% of the groups, 8 rollouts each, grpo, examples ordered, gates mixed",
         "environment two: 25% of the groups, 4 rollouts each, max_rl, examples ordered, gates mixed",
         "in flight: at most 256 rollouts; temperature 1 to 0.5",
         "evaluation val/one: 3 times 7 examples, 1 rollout each",
         "evaluation val/two: 3 times 7 examples, 1 rollout each",
         "evaluation x: 5 times all examples, 2 rollouts each",
+        "checkpoints: 2 written, 2 kept, of about 3 MiB each with its weights",
     ]
