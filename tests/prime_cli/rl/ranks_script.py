@@ -1,4 +1,5 @@
-"""Run by torchrun in `test_ranks.py`: writes the gradient of a batch, and the weights after two steps.
+"""Run by torchrun in `test_ranks.py`: writes the gradient of a batch, the weights and a checkpoint after two
+steps, and whether a learner that goes on from it takes the third step as this one does.
 
 ranks_script.py MODEL OUT CONFIG_JSON
 """
@@ -13,7 +14,10 @@ import torch
 from safetensors.torch import save_file
 
 from prime_cli.models.folder import load_tokenizer
+from prime_cli.rl.checkpoint import write_checkpoint
+from prime_cli.rl.trainer.learner import Learner
 from prime_cli.rl.trainer.ranks import joined, leave_cleanly, whole
+from prime_cli.rl.transport import Sample
 from tests.prime_cli.rl.learners import a_learner, random_samples
 
 
@@ -33,11 +37,28 @@ def main(model: Path, out: Path, config: dict[str, object]) -> None:
         reports = [learner.step(samples) for _ in range(2)]
         loss = learner.evaluate(samples)
         learner.export(load_tokenizer(model), out / "weights", out / "adapter")
+        state = learner.state()
+        if ranks.is_first:
+            write_checkpoint(out / "checkpoint", state, step=2)
+        ranks.sum([0.0])  # all wait until it is there
+        alike = goes_on_alike(learner, a_learner(model, ranks=ranks, **config), out / "checkpoint", samples)
         if ranks.is_first:
             save_file({name: tensor.contiguous() for name, tensor in gradients.items()}, out / "gradients.safetensors")
             report = reports[-1]
             facts = {"grad_norm": report.grad_norm, "tokens": report.tokens, "loss": report.loss, "evaluated": loss}
+            facts["goes_on_alike"] = alike
             (out / "facts.json").write_text(json.dumps(facts))
+
+
+def goes_on_alike(straight: Learner, resumed: Learner, checkpoint: Path, samples: list[Sample]) -> bool:
+    """Say whether both have the same parameters, bit for bit, after one more step."""
+    resumed.restore(checkpoint)
+    straight.step(samples)
+    resumed.step(samples)
+    return all(
+        torch.equal(whole(one), whole(other))
+        for one, other in zip(straight.model.parameters(), resumed.model.parameters(), strict=True)
+    )
 
 
 if __name__ == "__main__":
