@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from prime_cli.core.errors import BadInput, ConfigError
-from prime_cli.core.files import remove_directory_at_once, write_bytes_atomically, write_json_atomically
+from prime_cli.core.files import remove_directory_at_once, write_json_atomically
 from prime_cli.rl.checkpoint import check_checkpoint
-from prime_cli.rl.run_directory import RL_FOLDERS, Attempt, RunDirectory, Start, create_run_directory, read_metrics
+from prime_cli.rl.run_directory import RL_FOLDERS, Attempt, RunDirectory, Start, create_run_directory
+from prime_cli.rl.sinks.told import cut_metrics
 
 LATEST = "latest"
 
@@ -211,9 +212,7 @@ def go_back(run: RunDirectory, step: int) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     for aside in [*run.path.glob(".*"), *run.path.glob("*/.*"), *run.path.glob("rollouts/*.aside")]:
         shutil.rmtree(aside, ignore_errors=True) if aside.is_dir() else aside.unlink(missing_ok=True)
-    records, _ = read_metrics(run.metrics)
-    kept = [json.dumps(record) + "\n" for record in records if int(record["step"]) <= step]
-    write_bytes_atomically(run.metrics, "".join(kept).encode())
+    cut_metrics(run, step)
     run.summary.unlink(missing_ok=True)
     _set_logs_aside(run)
 

@@ -10,7 +10,7 @@ checkpoints/step_N/    the whole state after step N, from which a run goes on
 weights/step_N/        weights in Hugging Face layout
 adapters/step_N/       the adapter alone, in PEFT layout, where one is trained
 token_exports/step_S/  what the trainer saw of every token of batch S, a file per rank, where that is asked for
-tensorboard/, wandb/   what these sinks keep, where they are asked for
+tensorboard/, wandb/   what these sinks keep, where they are asked for; sinks/NAME.offset: what they have had
 status/NAME.json       what each process is doing, or waiting for
 status/NAME.beat       touched every second by a process that lives
 logs/NAME.log          output of each process; logs/attempt_K/ has those of earlier attempts
@@ -138,18 +138,13 @@ class RunDirectory:
         """The id of this run at Weights & Biases."""
         return self.path / "wandb" / "id"
 
-    def read_sink_offset(self, name: str) -> int:
-        """Return how many bytes of the metrics the sink `name` has had."""
-        try:
-            return int((self.path / "status" / f"{name}.offset").read_text())
-        except (FileNotFoundError, ValueError):
-            return 0
+    def sink_offset(self, name: str) -> Path:
+        """How many bytes of the metrics the sink `name` has had."""
+        return self.path / "sinks" / f"{name}.offset"
 
-    def write_sink_offset(self, name: str, offset: int) -> None:
-        """Remember how many bytes of the metrics the sink `name` has had."""
-        path = self.path / "status" / f"{name}.offset"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(str(offset))
+    def sinks(self) -> list[str]:
+        """Return the sinks that have had figures of this run."""
+        return sorted(path.stem for path in (self.path / "sinks").glob("*.offset"))
 
     def token_export(self, step: int, rank: int) -> Path:
         """What the trainer's rank `rank` saw of the tokens of `step`, one sequence per line."""

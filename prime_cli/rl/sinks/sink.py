@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from prime_cli.rl.run_directory import RunDirectory, read_metrics
+from prime_cli.rl.sinks.told import bytes_told, remember_told
 
 _NOT_FIGURES = ("step", "source", "time")
 
@@ -30,14 +31,14 @@ def feed(run: RunDirectory, name: str, sink: Sink, *, ended: Callable[[], bool],
 
     How far it has come is kept under `name`, so that a run that is resumed tells it nothing twice.
     """
-    offset = min(run.read_sink_offset(name), run.metrics.stat().st_size if run.metrics.exists() else 0)
+    offset = bytes_told(run, name)
     while True:
         last_round = ended()  # asked before reading: what was written until now is read in this round
         records, offset = read_metrics(run.metrics, after_byte=offset)
         for record in records:
             sink.write(int(record["step"]), figures_in(record), float(record["time"]))
         if records:
-            run.write_sink_offset(name, offset)
+            remember_told(run, name, offset)
         if last_round:
             break
         time.sleep(poll_s)

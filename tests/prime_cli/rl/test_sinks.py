@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from prime_cli.core.errors import ConfigError
-from prime_cli.rl.run_directory import RunDirectory, create_run_directory
+from prime_cli.rl.run_directory import RunDirectory, create_run_directory, read_metrics
 from prime_cli.rl.sinks.beside import Sinks, check_sinks, sinks_beside
 from prime_cli.rl.sinks.config import TensorboardConfig, WandbConfig
 from prime_cli.rl.sinks.sink import figures_in
+from prime_cli.rl.sinks.told import bytes_told, cut_metrics, remember_told
 
 WANDB = {"project": "lab", "name": "try", "tags": ["a"], "offline": True}
 
@@ -69,6 +70,16 @@ def test_figures_come_into_a_wandb_run_with_the_step_beside_them(run: RunDirecto
     ]  # fmt: skip
     (folder,) = (run.path / "wandb").glob("offline-run-*")
     assert folder.name.endswith(run.wandb_id.read_text())
+
+
+def test_a_run_that_goes_back_tells_a_sink_only_what_it_has_not_had(run: RunDirectory) -> None:
+    first, second, _ = run.metrics.read_bytes().splitlines(keepends=True)
+    remember_told(run, "wandb", len(first + second))
+    cut_metrics(run, 1)
+    offset = bytes_told(run, "wandb")
+    assert offset == len(first)
+    records, _ = read_metrics(run.metrics, after_byte=offset)
+    assert [(record["step"], record["source"]) for record in records] == [(1, "trainer")]
 
 
 def test_a_sink_that_fails_is_told_once_and_changes_nothing(run: RunDirectory) -> None:
