@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
 def remarks(config: RLConfig) -> list[str]:
     """Return what a user should know about `config` before the run."""
-    return [*_filters(config), *_schedules(config), *_lengths(config), *_algorithms(config), *_adapters(config)]
+    return [
+        *_filters(config),
+        *_schedules(config),
+        *_lengths(config),
+        *_algorithms(config),
+        *_adapters(config),
+        *_engine(config),
+    ]
 
 
 def _filters(config: RLConfig) -> Iterator[str]:
@@ -64,3 +71,8 @@ def _algorithms(config: RLConfig) -> Iterator[str]:
 def _adapters(config: RLConfig) -> Iterator[str]:
     if config.trainer.lora is None and config.adapters != AdaptersConfig():
         yield "`adapters` does nothing here: all weights are trained, and [trainer.lora], or `lora_alpha`, is not there"
+
+
+def _engine(config: RLConfig) -> Iterator[str]:
+    if config.inference.engine == "embedded" and config.inference.vllm_args:
+        yield "`inference.vllm_args` do nothing here: the engine is the embedded one"

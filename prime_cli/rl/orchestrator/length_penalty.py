@@ -23,8 +23,9 @@ def length_of(trajectory: Sequence[Mapping[str, Any]]) -> Length:
     output = read = 0
     before: list[int] = []
     for step in trajectory:
-        prompt: list[int] = step["tokens"]["prompt_ids"]
-        completion: list[int] = step["tokens"]["completion_ids"]
+        tokens = step.get("tokens") or {}  # without them there will be no samples, and an error that says so
+        prompt: list[int] = tokens.get("prompt_ids", [])
+        completion: list[int] = tokens.get("completion_ids", [])
         read += len(prompt) - len(before) if prompt[: len(before)] == before else len(prompt)
         output += len(completion)
         before = [*prompt, *completion]

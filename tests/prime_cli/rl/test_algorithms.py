@@ -46,6 +46,21 @@ def test_grpo_takes_the_mean_of_the_group_away() -> None:
     assert advantages(GroupMean(), [1.0, 0.0, 0.5]) == [0.5, -0.5, 0.0]
 
 
+def test_equal_rewards_have_no_advantage_however_their_mean_is_rounded() -> None:
+    assert sum([0.1] * 3) / 3 != 0.1
+    assert advantages(GroupMean(), [0.1] * 3) == [0.0] * 3
+    assert advantages(MaximumLikelihood(), [0.1] * 3) == [0.0] * 3
+
+
+def test_a_length_penalty_gives_the_shorter_of_two_right_answers_the_advantage() -> None:
+    algorithm = algorithm_of(AlgorithmConfig.model_validate({"length_penalty": {"input": 0.0, "turns": 0.0}}))
+    assert isinstance(algorithm, GroupMean)
+    rollouts = [{"reward": 1.0, "trajectory": [turn([1], [2] * count)]} for count in (4, 2)]
+    # 1 - 0.25 and 1 - 0.125, their mean taken away
+    assert algorithm.advantages(rollouts) == [-0.0625, 0.0625]
+    assert GroupMean().advantages(rollouts) == [0.0, 0.0]
+
+
 def test_max_rl_weighs_success_by_how_rare_it_is() -> None:
     assert advantages(MaximumLikelihood(), [1.0, 0.0, 0.0, 0.0]) == [3.0, -1.0, -1.0, -1.0]
     assert advantages(MaximumLikelihood(), [1.0, 1.0, 0.0, 0.0]) == [1.0, 1.0, -1.0, -1.0]

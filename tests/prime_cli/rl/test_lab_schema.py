@@ -124,6 +124,7 @@ def test_thinking_and_effort_exclude_each_other() -> None:
             {"sampling": {"temp_scheduler": {"start_temperature": 1, "end_temperature": 0.5, "total_steps": 200}}},
             "the temperature never gets to 0.5",
         ),
+        ({"inference": {"engine": "embedded", "vllm_args": {"swap_space": 4}}}, "the engine is the embedded one"),
         ({"adapters": {"interval": 5}}, "all weights are trained"),
         ({"env": [{"id": "e", "max_total_tokens": 5000}]}, "is cut before it is trained on"),
         (

@@ -204,3 +204,4 @@ def test_what_a_turn_repeats_of_the_turns_before_it_is_read_once() -> None:
 
     assert length_of([turn([1, 2], [3]), turn([1, 2, 3, 4, 5], [6])]) == Length(2, 4, 2)
     assert length_of([turn([1, 2], [3]), turn([9, 9, 9], [6, 7])]) == Length(3, 5, 2)
+    assert length_of([{"tokens": None}]) == Length(0, 0, 1)
