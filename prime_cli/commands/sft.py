@@ -54,6 +54,7 @@ def _train(settings: SFTConfig, resume: str | None) -> None:
     from collections.abc import Mapping
     from dataclasses import asdict
 
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from prime_cli.core import output as out
@@ -67,14 +68,14 @@ def _train(settings: SFTConfig, resume: str | None) -> None:
 
         def observe(record: Mapping[str, Any]) -> None:
             if record["source"] == SOURCE:
-                out.note(eval_line(record))
+                out.note(escape(eval_line(record)))
                 return
             step, text = record["step"], _figures(record)
             progress.update(task, completed=step, description=text)
             if not interactive and (step % _PLAIN_EVERY == 0 or step == settings.max_steps):
                 out.note(f"step {step}/{settings.max_steps}  {text}")
 
-        summary = run_sft(settings, observe, out.note, resume=resume)
+        summary = run_sft(settings, observe, lambda text: out.note(escape(text)), resume=resume)
     validation = "" if summary.validation_loss is None else f", validation loss {summary.validation_loss:.3f}"
     out.print_result(
         {**asdict(summary), "path": str(summary.path), "weights": str(summary.weights)},

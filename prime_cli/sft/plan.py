@@ -32,6 +32,7 @@ class SFTPlan:
     steps: int
     tokens_per_step: int
     validation: int | None
+    evaluated_steps: list[int]
 
 
 def plan_of(config: SFTConfig, *, gpus: int) -> SFTPlan:
@@ -54,6 +55,7 @@ def plan_of(config: SFTConfig, *, gpus: int) -> SFTPlan:
         steps=config.max_steps,
         tokens_per_step=per_step * config.trainer.seq_len,
         validation=config.num_validation if config.val.data is None else None,
+        evaluated_steps=config.eval_steps,
     )
 
 
@@ -64,6 +66,7 @@ def plan_lines(plan: SFTPlan) -> list[str]:
         f"trainer: {plan.ranks} process{'es' if plan.ranks > 1 else ''} on {plan.device}",
         memory_line(plan.memory_per_rank),
         *(f"data: {source.label}, {_number(source.demonstrations)} demonstrations" for source in plan.sources),
+        *([] if not plan.evaluated_steps else [f"evaluated in environments: at {len(plan.evaluated_steps)} steps"]),
         f"validation: {'data of its own' if plan.validation is None else f'{plan.validation} of these demonstrations'}",
         f"each of {plan.steps} steps: at most {plan.tokens_per_step:,} tokens",
     ]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from prime_cli.rl.run_directory import read_metrics
@@ -98,6 +102,30 @@ def test_fine_tuning_is_evaluated_in_environments_under_the_weights_of_each_inte
     assert len(read_prompts(run / "rollouts" / "eval" / "step_4" / "reverse-text.jsonl")) == 5
     assert f"{name} at step 4: reward" in done.stderr
     assert not (run / "broadcasts").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["prime_cli.sft.evaluator", "prime_cli.rl.inference.server"])
+def test_a_process_of_the_evaluations_that_is_killed_ends_fine_tuning_with_its_name_and_nothing_left(
+    workspace: Path, tiny_model: Path, victim: str
+) -> None:
+    (workspace / "sft.toml").write_text(SFT.format(model=tiny_model).replace("max_steps = 4", "max_steps = 1000000"))
+    command = [sys.executable, "-m", "prime_cli.main", "sft", "run", "sft.toml"]
+    process = subprocess.Popen(command, cwd=workspace, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        deadline = time.monotonic() + 200
+        while not (workspace / "outputs/sft/tuned/rollouts/eval/step_2").exists() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        family = psutil.Process(process.pid).children(recursive=True)
+        (target,) = [child for child in family if victim in child.cmdline()]
+        target.kill()
+        told, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert ("evaluator process died" if victim.endswith("evaluator") else "the inference server") in told
+    _, left = psutil.wait_procs(family, timeout=10)
+    assert not left
 
 
 def read_prompts(path: Path) -> set[str]:
