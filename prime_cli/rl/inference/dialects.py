@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
+from prime_cli.rl.inference.protocol import error_body
 from prime_cli.rl.inference.replicas import Replica
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -20,6 +21,9 @@ _SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "ignore_eos", "min_tokens",
     "presence_penalty", "frequency_penalty", "repetition_penalty",
 )  # fmt: skip
+
+
+_NO_PROMPT_LOGPROBS = "vLLM 0.32 ends when it is asked for prompt_logprobs under an adapter; score with merged weights"
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class VllmDialect:
         body = {**body, "model": self.model}
         if path == TOKENIZE:
             return await self._send(replica, path, body)
+        if self.model != self._served_as and body.get("prompt_logprobs") is not None:
+            return Reply(400, json.dumps(error_body(_NO_PROMPT_LOGPROBS)).encode())
         body["cache_salt"] = f"{body.get('cache_salt') or ''}policy-{replica.version}"
         first = replica.version
         if path == TOKEN_CHAT:

@@ -65,6 +65,11 @@ class Gateway:
             app.router.add_get(path, self.admin)
         return app
 
+    async def begin(self) -> None:
+        """Name the weights that the servers started with version 0, where they call them otherwise."""
+        if self._settings.engine == "vllm":
+            await self._fan_out.send("POST", "/update_weight_version", "", b'{"new_version": "0"}')
+
     async def watch(self) -> None:
         """Watch all servers for ever.
 
@@ -182,6 +187,7 @@ async def serving(settings: GatewaySettings, admin_token: str, port: int = 0) ->
         try:
             site = web.TCPSite(runner, "127.0.0.1", port)
             await site.start()
+            await gateway.begin()
             yield f"http://127.0.0.1:{runner.addresses[0][1]}", gateway
         finally:
             await runner.cleanup()

@@ -89,6 +89,8 @@ async def gateway_over(
             urls[f"inference_{index}"] = f"http://127.0.0.1:{runner.addresses[0][1]}"
         settings = GatewaySettings(urls, engine, "policy", liveness_timeout_s)
         url, gateway = await stack.enter_async_context(serving(settings, TOKEN))
+        for server in servers:
+            server.asked.clear()
         headers = {"Authorization": f"Bearer {TOKEN}"}
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=url, headers=headers, timeout=30))
         yield client, gateway
@@ -148,6 +150,13 @@ async def test_a_chat_completion_from_tokens_is_made_of_vllms_token_route() -> N
     assert answer["policy_versions"] == [3, 4]
 
 
+async def test_the_weights_that_vllm_starts_with_are_named_version_0() -> None:
+    server = RecordingServer()
+    async with gateway_over(server) as (_, gateway):
+        await gateway.begin()
+    assert server.asked == [("/update_weight_version", {"new_version": "0"})]
+
+
 def test_what_a_chat_request_says_of_sampling_reaches_the_token_route() -> None:
     said = {"seed": 3, "top_p": 1.0, "stop_token_ids": [2], "max_tokens": 4, "n": 1, "user": "me", "top_k": None}
     assert sampling_of_chat(said) == {"seed": 3, "top_p": 1.0, "stop_token_ids": [2], "max_tokens": 4, "logprobs": 0}
@@ -178,6 +187,8 @@ async def test_an_adapter_is_asked_for_where_the_policy_is_once_every_server_has
         await client.post("/v1/load_lora_adapter", json={"lora_name": ADAPTER_NAME, "lora_path": "/x"})
         await client.post("/v1/completions", json={"model": "policy", "prompt": [1]})
         assert server.asked[-1][1]["model"] == ADAPTER_NAME
+        scoring = {"model": "policy", "prompt": [1], "prompt_logprobs": 0}
+        assert (await client.post("/v1/completions", json=scoring)).status_code == 400, "it would end the engine"
         await client.post("/v1/unload_lora_adapter", json={"lora_name": ADAPTER_NAME})
         await client.post("/v1/completions", json={"model": "policy", "prompt": [1]})
         assert server.asked[-1][1]["model"] == "policy"
