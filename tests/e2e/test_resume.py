@@ -87,7 +87,10 @@ class KilledRun:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     left.kill()
             psutil.wait_procs(self._processes(), timeout=20)
-        return Kill(self.run.checkpoint_steps()[-1], bool(self.half_written()))
+        whole = self.run.checkpoint_steps()[-1]
+        return Kill(
+            whole, any(int(path.name.split(".")[1].removeprefix("step_")) > whole for path in self.half_written())
+        )
 
     def _processes(self) -> list[psutil.Process]:
         found = []
@@ -98,7 +101,7 @@ class KilledRun:
         return found
 
     def half_written(self) -> list[Path]:
-        """Checkpoints on their way to their name."""
+        """Checkpoints on their way to their name, or away from it."""
         return list(self.run.path.glob("checkpoints/.step_*"))
 
     def writes_checkpoint_of(self, step: int) -> bool:
