@@ -135,11 +135,7 @@ def run_training(
             family.end(_GRACE_S)
             heartbeat.stop()
             sinks.end()
-            if not run.metrics.exists() and isinstance(error, GaveUp | KeyboardInterrupt):
-                # No step was taken and the reason is told: nobody looks for this folder, and its name is wanted again.
-                shutil.rmtree(run.path)
-            else:
-                note(f"stopped; what there is lies in {run.path}; {how_to_go_on(run)}")
+            _leave(run, error, note)
             raise
         finally:
             family.end(_GRACE_S)
@@ -148,6 +144,15 @@ def run_training(
     summary = _summary(run, time.monotonic() - started)
     write_json_atomically(run.summary, {**asdict(summary), "path": str(summary.path), "weights": str(summary.weights)})
     return summary
+
+
+def _leave(run: RunDirectory, error: BaseException, note: Callable[[str], None]) -> None:
+    """Say where a run lies that has stopped, and how it goes on; one that came to nothing is removed."""
+    if not run.metrics.exists() and isinstance(error, GaveUp | KeyboardInterrupt):
+        # No step was taken and the reason is told: nobody looks for this folder, and its name is wanted again.
+        shutil.rmtree(run.path)
+    else:
+        note(f"stopped; what there is lies in {run.path}; {how_to_go_on(run)}")
 
 
 def _run_children(
