@@ -1,8 +1,8 @@
 """Guess a hidden letter in a few turns: a task over several turns that demonstrations alone do not teach.
 
 The environment hides a letter. Each turn the model names one, and is told whether the hidden letter comes before it (`<`)
-or after it (`>`). The demonstrations guess at random, so they teach how the game is played and nothing about how it is
-won. With 7 letters and 3 guesses a player who halves what is left always wins; nobody shows that to the model.
+or after it (`>`). The demonstrations guess at random and heed half of the hints, so they teach how the game is played and
+not how it is won. With 7 letters and 3 guesses a player who halves what is left always wins; nobody shows that.
 """
 
 from __future__ import annotations
@@ -27,15 +27,21 @@ def hint(guess: str, secret: str, letters: str) -> str:
     return BEFORE if secret < guess else AFTER
 
 
-def random_game(secret: str, letters: str, guesses: int, rng: random.Random) -> list[Message]:
-    """Return a game played without a thought, up to the hit or the last guess: a demonstration of the form alone."""
+def random_game(secret: str, letters: str, guesses: int, care: float, rng: random.Random) -> list[Message]:
+    """Return a game of random guesses, up to the hit or the last one.
+
+    With probability `care` a guess is drawn from the letters that the hints have left over, else from all of them.
+    """
     messages: list[Message] = []
+    possible = letters
     for turn in range(guesses):
-        guess = rng.choice(letters)
+        guess = rng.choice(possible if rng.random() < care else letters)
         messages.append({"role": "assistant", "content": guess})
         if guess == secret or turn == guesses - 1:
             break
-        messages.append({"role": "user", "content": hint(guess, secret, letters)})
+        answer = hint(guess, secret, letters)
+        messages.append({"role": "user", "content": answer})
+        possible = "".join(letter for letter in possible if letter != guess and (letter < guess) == (answer == BEFORE))
     return messages
 
 
@@ -73,7 +79,7 @@ class GuessLetter(vf.MultiTurnEnv):
 
 
 def load_environment(
-    num_letters: int = 7, guesses: int = 3, seed: int = 0, num_demonstrations: int = 0
+    num_letters: int = 7, guesses: int = 3, seed: int = 0, num_demonstrations: int = 0, care: float = 0.5
 ) -> vf.Environment:
     """Build the environment.
 
@@ -83,11 +89,14 @@ def load_environment(
         seed: Same seed, same demonstrations.
         num_demonstrations: If not 0, the training set is so many games, each with a `demonstration` that guesses at
             random. For warming a model up.
+        care: Probability with which a demonstrated guess heeds the hints before it.
     """
     if not 2 <= num_letters <= len(ascii_lowercase):
         raise ValueError(f"num_letters is 2 to {len(ascii_lowercase)}, found {num_letters}")
     if guesses < 1 or num_demonstrations < 0:
         raise ValueError(f"guesses {guesses} must be positive, num_demonstrations {num_demonstrations} not negative")
+    if not 0.0 <= care <= 1.0:
+        raise ValueError(f"care is a probability, found {care}")
     letters = ascii_lowercase[:num_letters]
 
     def games() -> Dataset:
@@ -96,7 +105,7 @@ def load_environment(
     def demonstrations() -> Dataset:
         rng = random.Random(f"{seed} demonstrations")
         secrets = rng.choices(letters, k=num_demonstrations)
-        shown = [random_game(secret, letters, guesses, rng) for secret in secrets]
+        shown = [random_game(secret, letters, guesses, care, rng) for secret in secrets]
         prompts = [_opening() for _ in secrets]
         return Dataset.from_dict({"prompt": prompts, "answer": secrets, "demonstration": shown})
 

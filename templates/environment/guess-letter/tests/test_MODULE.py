@@ -40,11 +40,12 @@ def test_halving_finds_every_letter_within_three_guesses():
         assert guesses <= 3
 
 
-def test_a_random_player_finds_it_in_37_of_100_games():
+@pytest.mark.parametrize(("care", "wins"), [(0.0, 0.37), (0.5, 0.52), (1.0, 0.68)])
+def test_a_random_player_wins_more_often_the_more_hints_it_heeds(care, wins):
     rng = random.Random(0)
-    games = [(secret, random_game(secret, LETTERS, 3, rng)) for secret in LETTERS * 200]
+    games = [(secret, random_game(secret, LETTERS, 3, care, rng)) for secret in LETTERS * 200]
     hits = [found(game, answer=secret) for secret, game in games]
-    assert 0.33 < sum(hits) / len(hits) < 0.41
+    assert abs(sum(hits) / len(hits) - wins) < 0.04
     assert all(game[-1]["role"] == "assistant" and len(game) <= 5 for _, game in games)
 
 
@@ -76,3 +77,5 @@ def test_impossible_arguments_are_refused():
         load_environment(num_letters=27)
     with pytest.raises(ValueError, match="guesses"):
         load_environment(guesses=0)
+    with pytest.raises(ValueError, match="probability"):
+        load_environment(care=2)
