@@ -172,7 +172,7 @@ def test_killing_the_launcher_leaves_nothing_behind(training: RunningTraining) -
     assert_gone(family)
 
 
-def test_ctrl_z_pauses_the_whole_run_and_a_process_that_is_stopped_alone_ends_it(
+def test_ctrl_z_pauses_the_whole_run_and_no_process_goes_on_beside_a_launcher_that_is_stopped(
     workspace: Path, tiny_model: Path
 ) -> None:
     training = RunningTraining(workspace, tiny_model, "[watchdog]\ntimeout_s = 3\n")
@@ -184,19 +184,6 @@ def test_ctrl_z_pauses_the_whole_run_and_a_process_that_is_stopped_alone_ends_it
         time.sleep(4)  # longer than any of them may be silent
         training.process.send_signal(signal.SIGCONT)
         training.wait_for_steps(steps_of(training) + 2)
-        os.kill(training.pid_of("inference"), signal.SIGSTOP)
-        code, _, stderr = training.end(timeout_s=30)
-        assert code == 1
-        assert "the inference process is stopped (by SIGSTOP, or a debugger): no sign of life for 3 s" in stderr
-        assert "what it did then: serving" in stderr
-        assert_gone(family)
-
-
-def test_no_process_goes_on_beside_a_launcher_that_is_stopped(workspace: Path, tiny_model: Path) -> None:
-    training = RunningTraining(workspace, tiny_model, "[watchdog]\ntimeout_s = 3\n")
-    with ended_at_last(training):
-        training.wait_for_steps(1)
-        family = training.family()
         training.process.send_signal(signal.SIGSTOP)
         assert_gone(family)
         training.process.send_signal(signal.SIGCONT)
@@ -205,10 +192,10 @@ def test_no_process_goes_on_beside_a_launcher_that_is_stopped(workspace: Path, t
         assert "gave up: the launcher has been silent for 3 s" in stderr
 
 
-def test_an_environment_worker_that_is_killed_or_stopped_is_replaced_and_the_run_goes_on(
+def test_a_worker_that_is_killed_or_stopped_is_replaced_and_a_server_that_is_stopped_ends_the_run_with_its_name(
     workspace: Path, tiny_model: Path
 ) -> None:
-    more = "[orchestrator]\nenv_workers = 1\nenv_worker_timeout_s = 4\n"
+    more = "[orchestrator]\nenv_workers = 1\nenv_worker_timeout_s = 4\n[watchdog]\ntimeout_s = 3\n"
     training = RunningTraining(workspace, tiny_model, more, with_orchestrator=False)
     with ended_at_last(training):
         training.wait_for_steps(2)
@@ -219,9 +206,13 @@ def test_an_environment_worker_that_is_killed_or_stopped_is_replaced_and_the_run
             training.wait_for_steps(steps_of(training) + 3)
             (replacement,) = training.victims("worker")
             assert replacement.pid != worker.pid
-        training.process.send_signal(signal.SIGTERM)
-        code, _, _ = training.end()
-        assert code == 130
+        family = training.family()
+        os.kill(training.pid_of("inference"), signal.SIGSTOP)
+        code, _, stderr = training.end(timeout_s=30)
+        assert code == 1
+        assert "the inference process is stopped (by SIGSTOP, or a debugger): no sign of life for 3 s" in stderr
+        assert "what it did then: serving" in stderr
+        assert_gone(family)
 
 
 def test_an_environment_that_does_not_load_ends_the_run_with_its_own_words(workspace: Path, tiny_model: Path) -> None:
