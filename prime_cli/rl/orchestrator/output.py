@@ -63,6 +63,7 @@ def batch_metrics(cut: Cut, gate: StalenessGate) -> dict[str, float | int]:
         "off_policy/mean": statistics.fmean(staleness),
         "off_policy/max": max(staleness),
         "off_policy/dropped": cut.stale,
+        **{f"off_policy/groups/{age}": staleness.count(age) for age in sorted(set(staleness))},
         "progress/batch_tokens": sum(len(sample.token_ids) for sample in cut.samples),
     }
     for name, reached in cut.reached.items():
