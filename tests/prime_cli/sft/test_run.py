@@ -117,7 +117,7 @@ def test_a_run_that_was_stopped_goes_on_and_ends_bit_for_bit_where_one_that_was_
     with pytest.raises(KeyboardInterrupt):
         run_sft(config, interrupt, said.append)
     done = ends_at // 2 * 2
-    assert f"go on from step {done} with `prime sft run CONFIG --resume`" in said[-1]
+    assert f"`prime sft run CONFIG --resume` goes on from step {done}" in said[-1]
     summary = run_sft(config, ignore, said.append, resume="latest")
     one, two = (load_causal_model(finished.weights).state_dict() for finished in (straight, summary))
     assert all(torch.equal(one[name], two[name]) for name in one)
