@@ -58,5 +58,6 @@ def test_the_reward_of_an_example_rises(example: Example, prime: Callable[..., A
     rewards = [record["reward/mean"] for record in records if "reward/mean" in record]
     assert len(rewards) == example.steps
     assert statistics.fmean(rewards[-8:]) > statistics.fmean(rewards[:8]) + example.rise
-    assert statistics.fmean(record["samples_per_rollout"] for record in records) < 1.05  # turns extend their own tokens
+    # Turns extend their own tokens, as long as the policy writes nothing that decoding hides.
+    assert statistics.fmean(record["samples_per_rollout"] for record in records[:8]) < 1.05
     assert records[-1]["turns/mean"] > 1
