@@ -149,24 +149,29 @@ async def test_an_adapter_answers_as_the_merged_weights_and_the_next_one_takes_i
     assert said == pytest.approx(logprobs_of(tiny_model, tokens), abs=1e-4)
 
 
-async def test_weights_are_reloaded_from_a_folder_and_the_answers_say_so(
-    gateway: httpx.AsyncClient, tiny_model: Path, tmp_path: Path
-) -> None:
+@pytest.mark.xfail(strict=True, reason="vLLM 0.32 on a CPU keeps the old head when it reloads a model that ties it")
+async def test_weights_are_reloaded_from_a_folder_and_the_answers_say_so(tiny_model: Path, tmp_path: Path) -> None:
     learner = a_learner(tiny_model, learning_rate=0.02)
     learner.step(random_samples(8, 0))
     save_model_folder(learner.model, load_tokenizer(tiny_model), tmp_path / "new", weights=learner.weights())
+    with served_by_vllm(tiny_model, tmp_path / "vllm.log") as server:  # not one that takes adapters, as in a run
+        settings = GatewaySettings({"inference": server}, "vllm", "policy", 300)
+        async with (
+            serving(settings, TOKEN) as (url, _),
+            httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=300) as client,
+        ):
 
-    async def post(path: str, **request: Any) -> None:
-        assert (await gateway.post(path, **request)).status_code == 200
+            async def post(path: str, **request: Any) -> None:
+                assert (await client.post(path, **request)).status_code == 200
 
-    await update_weights("filesystem", post, tmp_path / "new", 7, first=True)
-    tokens, said = await sampled(gateway)
-    assert said == pytest.approx(logprobs_of(tiny_model, tokens, learner), abs=1e-4)
-    answer = await gateway.post("/v1/completions", json={"model": "policy", "prompt": PROMPT, "max_tokens": 1})
-    assert answer.headers["x-policy-version"] == "7"
-    await update_weights("filesystem", post, tiny_model, 8, first=False)
-    tokens, said = await sampled(gateway)
-    assert said == pytest.approx(logprobs_of(tiny_model, tokens), abs=1e-4)
+            await update_weights("filesystem", post, tmp_path / "new", 7, first=True)
+            tokens, said = await sampled(client)
+            assert said == pytest.approx(logprobs_of(tiny_model, tokens, learner), abs=1e-4)
+            body = {"model": "policy", "prompt": PROMPT, "max_tokens": 1}
+            assert (await client.post("/v1/completions", json=body)).headers["x-policy-version"] == "7"
+            await update_weights("filesystem", post, tiny_model, 8, first=False)
+            tokens, said = await sampled(client)
+            assert said == pytest.approx(logprobs_of(tiny_model, tokens), abs=1e-4)
 
 
 CONFIG = """
