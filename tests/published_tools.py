@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from running_hub import RunningHub
+
+from tests.running_hub import RunningHub
 
 INSTALLERS = ("pip", "uv", "twine", "keyring", "keyrings.alt")
 # Both generations of the published client. The older one does not start with newer releases of its own libraries.

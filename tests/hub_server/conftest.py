@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from object_store import ObjectStore, running_store
-from postgres import Postgres, running_postgres
-from published_tools import INSTALLERS, installed
-from running_hub import RunningHub, start_hub
+
+from tests.object_store import ObjectStore, running_store
+from tests.postgres import Postgres, running_postgres
+from tests.published_tools import INSTALLERS, installed
+from tests.running_hub import RunningHub, start_hub
 
 _numbers = itertools.count(1)
 

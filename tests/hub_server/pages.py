@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import httpx
-from running_hub import RunningHub
 from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from tests.running_hub import RunningHub
 
 
 class Browser:

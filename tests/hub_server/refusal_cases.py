@@ -9,7 +9,8 @@ import base64
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import rsa
-from test_login_challenge import pem_of
+
+from tests.hub_server.test_login_challenge import pem_of
 
 API = "/api/v1"
 OPEN, LOCKED, HUB = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from running_hub import RunningHub
 from sqlalchemy import create_engine, text
+
+from tests.running_hub import RunningHub
 
 # What changes by being looked at, or by the clock.
 _PASSING = {

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 from fastapi.routing import APIRoute
-from running_hub import Push, RunningHub, answer
 
 from hub_server.access import IN_A_BROWSER, RIGHTS, Right
 from hub_server.app import all_routers
+from tests.running_hub import Push, RunningHub, answer
 
 pytestmark = pytest.mark.both_databases
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from postgres import Postgres
-from running_hub import Push, RunningHub, answer
 
 from hub_server.accounts.service import create_user
 from hub_server.accounts.tables import User
@@ -20,6 +18,8 @@ from hub_server.errors import NotFound
 from hub_server.registry import publishing
 from hub_server.registry.service import delete_environment
 from hub_server.registry.tables import Environment, Release, ReleaseFile
+from tests.postgres import Postgres
+from tests.running_hub import Push, RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 Result = TypeVar("Result")

@@ -18,14 +18,14 @@ import pytest
 from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pages import Browser
-from published_tools import run
 from pypi_attestations import Provenance
-from running_hub import PRIME, RunningHub, answer, make_wheel, sha256, start_hub
-from sigstore_authority import PUBLISH, SLSA, Authority
 
 from hub_server.attestations.verifying import AttestationVerifier
 from hub_server.errors import Malformed
+from tests.hub_server.pages import Browser
+from tests.published_tools import run
+from tests.running_hub import PRIME, RunningHub, answer, make_wheel, sha256, start_hub
+from tests.sigstore_authority import PUBLISH, SLSA, Authority
 
 NewUser = Callable[[], tuple[str, str]]
 INTEGRITY = "application/vnd.pypi.integrity.v1+json"

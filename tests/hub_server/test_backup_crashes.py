@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_hub import Push, start_hub
 
 from hub_server.backups.restore import verify
 from hub_server.backups.targets import snapshot_names
 from hub_server.database import Database
+from tests.running_hub import Push, start_hub
 
 SCRIPT = Path(__file__).parent.parent / "crashing_backup.py"
 NEVER = -1

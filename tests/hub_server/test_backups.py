@@ -17,8 +17,6 @@ from typing import Any
 
 import httpx
 import pytest
-from postgres import Postgres
-from running_hub import PRIME, Push, RunningHub, answer, make_wheel, sha256, start_hub
 
 from hub_server.backups.backup import BackedUp, back_up
 from hub_server.backups.exclusion import collecting, keeping_blobs
@@ -28,6 +26,8 @@ from hub_server.backups.targets import FolderTarget
 from hub_server.database import Base, Database
 from hub_server.errors import NotServing
 from hub_server.garbage import collect_garbage
+from tests.postgres import Postgres
+from tests.running_hub import PRIME, Push, RunningHub, answer, make_wheel, sha256, start_hub
 
 
 def fill(hub: RunningHub) -> None:

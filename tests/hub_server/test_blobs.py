@@ -8,8 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from object_store import Bucket
-from running_hub import sha256
 
 from hub_server.blobs import BlobStore, FolderBlobs
 from hub_server.database import Database, open_database
@@ -17,6 +15,8 @@ from hub_server.errors import NotServing
 from hub_server.expected_blobs import expect
 from hub_server.garbage import collect
 from hub_server.open_blobs import open_blobs
+from tests.object_store import Bucket
+from tests.running_hub import sha256
 
 DATA = b"the bytes of a wheel"
 

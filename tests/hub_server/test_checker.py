@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running_hub import make_wheel
 
 from hub_server.checks.checker import CheckSettings, Folders, Outcome, Subject, check, find_uv
 from hub_server.checks.sandbox import Isolation, available_isolation
 from hub_server.checks.tables import CheckStatus
+from tests.running_hub import make_wheel
 
 Check = Callable[..., Outcome]
 pytestmark = pytest.mark.skipif(find_uv() is None, reason="uv is missing")

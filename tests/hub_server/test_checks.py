@@ -13,10 +13,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from running_hub import PRIME, Push, RunningHub, answer, make_wheel, start_hub
 
 from hub_server.checks.checker import find_uv
 from hub_server.checks.sandbox import available_isolation
+from tests.running_hub import PRIME, Push, RunningHub, answer, make_wheel, start_hub
 
 REQUIRES = "Requires-Dist: verifiers>=0.1.14,<0.3.2.dev0\n"
 GOOD = """

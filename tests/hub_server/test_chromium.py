@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from pages import Browser as Visitor
 from playwright.sync_api import Browser, Page, sync_playwright
-from running_hub import RunningHub, answer
-from test_login_challenge import PRIVATE_KEY, pem_of
-from test_pages import publish
+
+from tests.hub_server.pages import Browser as Visitor
+from tests.hub_server.test_login_challenge import PRIVATE_KEY, pem_of
+from tests.hub_server.test_pages import publish
+from tests.running_hub import RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 CHROMIUM = os.environ.get("PRIME_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub, answer, make_wheel, start_hub
+
+from tests.running_hub import Push, RunningHub, answer, make_wheel, start_hub
 
 NewUser = Callable[[], tuple[str, str]]
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from running_hub import Push, make_wheel, sha256
 
 from hub_server.garbage import collect_garbage
+from tests.running_hub import Push, make_wheel, sha256
 
 SCRIPT = Path(__file__).parent.parent / "crashing_hub.py"
 NEVER = -1

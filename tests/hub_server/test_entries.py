@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub, answer, make_wheel
 
 from hub_server.errors import Malformed
 from hub_server.registry.entries import check_entry, importable_modules
 from hub_server.registry.index import JSON_TYPE
+from tests.running_hub import Push, RunningHub, answer, make_wheel
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub, answer
-from test_login_challenge import PRIVATE_KEY, fill_in, pem_of
+
+from tests.hub_server.test_login_challenge import PRIVATE_KEY, fill_in, pem_of
+from tests.running_hub import Push, RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 EVIL = '<script>alert("x")</script>'

@@ -13,7 +13,6 @@ from typing import Any
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub, answer
 
 from hub_server.accounts.service import create_user
 from hub_server.blobs import FolderBlobs
@@ -22,6 +21,7 @@ from hub_server.evaluations import sample_store, service
 from hub_server.evaluations.samples import read_batch
 from hub_server.garbage import collect
 from prime_cli.hub.models import NewEvaluation
+from tests.running_hub import Push, RunningHub, answer
 
 pytestmark = pytest.mark.both_databases
 

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from running_hub import PRIME, Push, RunningHub, answer, put, sha256, start_hub
-from test_traces import lines_of, trace, upload
+
+from tests.hub_server.test_traces import lines_of, trace, upload
+from tests.running_hub import PRIME, Push, RunningHub, answer, put, sha256, start_hub
 
 DAY_S = 24 * 3600
 

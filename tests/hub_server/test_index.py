@@ -12,7 +12,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub, answer, make_wheel, sha256
 
 from hub_server.registry.index import (
     HTML_TYPE,
@@ -23,6 +22,7 @@ from hub_server.registry.index import (
     negotiate,
     render_project,
 )
+from tests.running_hub import Push, RunningHub, answer, make_wheel, sha256
 
 NewUser = Callable[[], tuple[str, str]]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub, answer
 
 from hub_server.registry.index import HTML_TYPE, JSON_TYPE
 from hub_server.registry.page_cache import Page, PageCache
+from tests.running_hub import Push, RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub, answer, make_source
 
 from hub_server.errors import TooLarge
 from hub_server.registry.inspect import SourceFile, SourceTree, look_into
+from tests.running_hub import Push, RunningHub, answer, make_source
 
 NewUser = Callable[[], tuple[str, str]]
 

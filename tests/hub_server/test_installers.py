@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from published_tools import run
-from running_hub import Push, RunningHub, answer, make_wheel, sha256
+
+from tests.published_tools import run
+from tests.running_hub import Push, RunningHub, answer, make_wheel, sha256
 
 NewUser = Callable[[], tuple[str, str]]
 REASON = "rewards every answer"

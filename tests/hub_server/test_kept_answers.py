@@ -9,12 +9,12 @@ from contextlib import closing
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from hub_server.registry.index import JSON_TYPE
 from hub_server.registry.kept_answers import KeptAnswers
+from tests.running_hub import Push, RunningHub
 
 NewUser = Callable[[], tuple[str, str]]
 PAGE = "/index/somebody/simple/a-name/"

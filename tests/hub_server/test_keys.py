@@ -8,7 +8,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub, answer
 
 from hub_server.access import RIGHTS
 from hub_server.accounts.keys import mint_key, user_of_key
@@ -17,6 +16,7 @@ from hub_server.accounts.tables import User
 from hub_server.database import Database, now
 from hub_server.errors import TooManyRequests
 from hub_server.rate_limits import LIMITS, RateLimiter
+from tests.running_hub import Push, RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 from packaging.requirements import Requirement
-from published_tools import run
-from running_hub import Push, RunningHub, answer, make_wheel, sha256
 
 from hub_server.registry.index import JSON_TYPE
+from tests.published_tools import run
+from tests.running_hub import Push, RunningHub, answer, make_wheel, sha256
 
 NewUser = Callable[[], tuple[str, str]]
 

@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from pages import Browser
-from running_hub import Push, RunningHub, answer, put
-from test_login_challenge import PRIVATE_KEY, pem_of
+
+from tests.hub_server.pages import Browser
+from tests.hub_server.test_login_challenge import PRIVATE_KEY, pem_of
+from tests.running_hub import Push, RunningHub, answer, put
 
 NewUser = Callable[[], tuple[str, str]]
 KEYS = "/dashboard/settings/keys"

@@ -12,12 +12,12 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from running_hub import RunningHub, answer
 
 from hub_server.accounts import challenges
 from hub_server.accounts.tables import LoginChallenge
 from hub_server.database import Database, now
 from hub_server.errors import NotFound
+from tests.running_hub import RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 PRIVATE_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -17,7 +17,8 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from running_hub import Push, RunningHub, answer, start_hub
+
+from tests.running_hub import Push, RunningHub, answer, start_hub
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from running_hub import Push, RunningHub, answer, start_hub
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -23,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from hub_server.app import all_routers, routes_of
 from hub_server.openapi import document
+from tests.running_hub import Push, RunningHub, answer, start_hub
 
 CHECKS = [
     not_a_server_error,

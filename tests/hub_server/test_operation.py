@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from running_hub import Push, RunningHub, answer, start_hub
 
 from hub_server.app import create_app
 from hub_server.blobs import FolderBlobs
@@ -20,6 +19,7 @@ from hub_server.secrets.vault import Vault
 from hub_server.services import Services
 from hub_server.settings import open_settings
 from hub_server.signing import Signer
+from tests.running_hub import Push, RunningHub, answer, start_hub
 
 TOKEN = "a-token-for-the-monitor"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from running_hub import PRIME, RunningHub, answer
 
 from hub_server.accounts.operator import create_token, list_tokens, revoke_token
 from hub_server.errors import NotServing
 from prime_cli.core.errors import BadInput
 from prime_cli.hub.models import NewKey
+from tests.running_hub import PRIME, RunningHub, answer
 
 
 def token(hub: RunningHub, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 from fastapi.routing import APIRoute
-from pages import Browser
-from running_hub import Push, RunningHub, answer
 
 from hub_server.access import IN_A_BROWSER, RIGHTS, Right
 from hub_server.app import all_routers
+from tests.hub_server.pages import Browser
+from tests.running_hub import Push, RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 PAGES = [

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from pages import Browser
-from running_hub import Push, RunningHub, answer, make_source, make_wheel
+
+from tests.hub_server.pages import Browser
+from tests.running_hub import Push, RunningHub, answer, make_source, make_wheel
 
 NewUser = Callable[[], tuple[str, str]]
 EVIL = "<script>alert(1)</script>"

@@ -13,8 +13,6 @@ from typing import Any
 
 import httpx
 import pytest
-from postgres import Postgres
-from running_hub import PRIME, Push, RunningHub, answer, start_hub
 from sqlalchemy import insert, select
 from sqlalchemy.exc import DBAPIError
 
@@ -23,6 +21,8 @@ from hub_server.accounts.tables import User
 from hub_server.database import Database, open_database
 from hub_server.errors import NotServing
 from hub_server.registry.tables import IndexName
+from tests.postgres import Postgres
+from tests.running_hub import PRIME, Push, RunningHub, answer, start_hub
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from pages import Browser
-from running_hub import Push, RunningHub, answer
+
+from tests.hub_server.pages import Browser
+from tests.running_hub import Push, RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 NAME = "xylophone-heist"

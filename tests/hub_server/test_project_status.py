@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub, answer, make_wheel
+
+from tests.running_hub import Push, RunningHub, answer, make_wheel
 
 NewUser = Callable[[], tuple[str, str]]
 JSON = {"Accept": "application/vnd.pypi.simple.v1+json"}

@@ -11,8 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 from packaging.requirements import Requirement
-from published_tools import CLIENTS, PublishedClient, installed, make_client
-from running_hub import Push, RunningHub, answer
+
+from tests.published_tools import CLIENTS, PublishedClient, installed, make_client
+from tests.running_hub import Push, RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 

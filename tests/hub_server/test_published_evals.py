@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from published_tools import installed, run
-from running_hub import Push, RunningHub, answer
+
+from tests.published_tools import installed, run
+from tests.running_hub import Push, RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 FLOW = """

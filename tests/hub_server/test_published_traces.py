@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from running_hub import RunningHub
+
+from tests.running_hub import RunningHub
 
 NewUser = Callable[[], tuple[str, str]]
 FLOW = """

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub, answer, make_source, make_wheel, put, sha256, start_hub
+
+from tests.running_hub import Push, RunningHub, answer, make_source, make_wheel, put, sha256, start_hub
 
 pytestmark = pytest.mark.both_databases
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import httpx
 import pytest
-from refusal_cases import CASES, Case
-from running_hub import Push, RunningHub, answer, make_wheel, put, start_hub
-from stored import stored
-from test_login_challenge import PRIVATE_KEY, pem_of
 
 from hub_server.accounts import keys
 from hub_server.accounts.service import create_user
 from hub_server.database import Database
 from hub_server.errors import Malformed
+from tests.hub_server.refusal_cases import CASES, Case
+from tests.hub_server.stored import stored
+from tests.hub_server.test_login_challenge import PRIVATE_KEY, pem_of
+from tests.running_hub import Push, RunningHub, answer, make_wheel, put, start_hub
 
 
 @dataclass

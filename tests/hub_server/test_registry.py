@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from running_hub import Push, RunningHub, answer, make_wheel
+
+from tests.running_hub import Push, RunningHub, answer, make_wheel
 
 pytestmark = pytest.mark.both_databases
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from object_store import Bucket, ObjectStore, running_store
-from running_hub import PRIME, Push, RunningHub, answer, make_wheel, put, sha256, start_hub
+
+from tests.object_store import Bucket, ObjectStore, running_store
+from tests.running_hub import PRIME, Push, RunningHub, answer, make_wheel, put, sha256, start_hub
 
 
 @pytest.fixture(scope="module")

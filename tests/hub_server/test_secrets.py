@@ -7,7 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub, answer
+
+from tests.running_hub import Push, RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 VALUE = "sk-the-very-secret-value-4711"

@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from running_hub import PRIME, RunningHub, answer, start_hub
 
 from hub_server.database import Database
 from hub_server.errors import NotServing, Unavailable
@@ -20,6 +19,7 @@ from hub_server.secrets.keys import open_vault, rotate_key
 from hub_server.secrets.tables import Secret, SecretsKey, Variable
 from hub_server.secrets.vault import Vault, WrongKey
 from prime_cli.hub.models import NewGlobalSecret, NewSecret, NewVariable
+from tests.running_hub import PRIME, RunningHub, answer, start_hub
 
 VALUE = "sk-the-very-secret-value-4711"
 

@@ -11,7 +11,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from running_hub import PRIME, Push, RunningHub, answer, start_hub
+
+from tests.running_hub import PRIME, Push, RunningHub, answer, start_hub
 
 
 def prime(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pages import Browser
-from running_hub import RunningHub, answer
+
+from tests.hub_server.pages import Browser
+from tests.running_hub import RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 KEYS, TEAMS = "/dashboard/settings/keys", "/dashboard/settings/teams"

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from running_hub import Push, RunningHub, answer, make_source
 
 from hub_server.errors import Malformed
 from hub_server.registry import archives, zips
 from hub_server.registry.archives import check_source_archive
+from tests.running_hub import Push, RunningHub, answer, make_source
 
 FILES = {"pyproject.toml": "[project]\n" * 40, "some_task.py": "VALUE = 1\n" * 200, "deep/er/data.txt": "x" * 700}
 SOUND = make_source(FILES)

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from running_hub import make_source, make_wheel
 
 from hub_server.errors import Malformed
 from hub_server.registry import zips
 from hub_server.registry.archives import check_source_archive
 from hub_server.registry.wheels import read_wheel
+from tests.running_hub import make_source, make_wheel
 
 NAME, SOUND = make_wheel("some-task", "0.1.0", code="VALUE = 1\n" * 200)
 RECORD = "some_task-0.1.0.dist-info/RECORD"

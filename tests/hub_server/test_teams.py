@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import httpx
 import pytest
-from running_hub import Push, RunningHub, answer, make_wheel
+
+from tests.running_hub import Push, RunningHub, answer, make_wheel
 
 NewUser = Callable[[], tuple[str, str]]
 

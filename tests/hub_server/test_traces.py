@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-from running_hub import RunningHub, answer
+
+from tests.running_hub import RunningHub, answer
 
 NewUser = Callable[[], tuple[str, str]]
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from running_hub import sha256
 from sqlalchemy import event, select
 
 from hub_server.accounts.service import create_user
@@ -28,6 +27,7 @@ from hub_server.registry.service import (
 from hub_server.registry.tables import Environment, EnvironmentTag, IndexName, Release, ReleaseFile
 from hub_server.registry.wheels import WheelFacts
 from prime_cli.hub.models import PackageMetadata, WheelRequest
+from tests.running_hub import sha256
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from running_hub import make_source, make_wheel
 
 from hub_server.errors import Malformed
 from hub_server.registry.archives import check_source_archive
 from hub_server.registry.wheels import read_wheel, version_key
+from tests.running_hub import make_source, make_wheel
 
 NAME = "some_task-0.1.0-py3-none-any.whl"
 SOUND = "Metadata-Version: 2.1\nName: some-task\nVersion: 0.1.0\n"

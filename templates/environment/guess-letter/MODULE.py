@@ -1,7 +1,7 @@
 """Guess a hidden letter in a few turns: a task over several turns that demonstrations alone do not teach.
 
 The environment hides a letter. Each turn the model names one, and is told whether the hidden letter comes before it (`<`)
-or after it (`>`). The demonstrations guess at random and heed half of the hints, so they teach how the game is played and
+or after it (`>`). The demonstrations heed the hints and else guess at random, so they teach how the game is played and
 not how it is won. With 7 letters and 3 guesses a player who halves what is left always wins; nobody shows that.
 """
 
@@ -79,7 +79,7 @@ class GuessLetter(vf.MultiTurnEnv):
 
 
 def load_environment(
-    num_letters: int = 7, guesses: int = 3, seed: int = 0, num_demonstrations: int = 0, care: float = 0.5
+    num_letters: int = 7, guesses: int = 3, seed: int = 0, num_demonstrations: int = 0, care: float = 1.0
 ) -> vf.Environment:
     """Build the environment.
 

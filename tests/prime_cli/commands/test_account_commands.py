@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from running_hub import PRIME, Push, RunningHub, answer, start_hub
+
+from tests.running_hub import PRIME, Push, RunningHub, answer, start_hub
 
 Prime = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from running_hub import PRIME, Push, RunningHub, answer, make_wheel, start_hub
 
 from prime_cli.environments.hub_catalog import EnvironmentDetails
+from tests.running_hub import PRIME, Push, RunningHub, answer, make_wheel, start_hub
 
 Prime = Callable[..., subprocess.CompletedProcess[str]]
 

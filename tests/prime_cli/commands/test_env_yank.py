@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from running_hub import PRIME, Push, answer, start_hub
+
+from tests.running_hub import PRIME, Push, answer, start_hub
 
 
 def test_a_version_is_yanked_and_offered_again_by_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_hub import PRIME, RunningHub, answer, start_hub
 
 from prime_cli.core.context import prime_home
+from tests.running_hub import PRIME, RunningHub, answer, start_hub
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from running_hub import PRIME
 
 from prime_cli.rl.run_directory import RunDirectory, create_run_directory
 from prime_cli.rl.runs import facts_of, find_runs
+from tests.running_hub import PRIME
 
 
 def make_run(parent: Path, name: str, *, steps: int, finished: bool = True) -> RunDirectory:

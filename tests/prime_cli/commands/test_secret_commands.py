@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_hub import PRIME, Push, RunningHub, answer, start_hub
+
+from tests.running_hub import PRIME, Push, RunningHub, answer, start_hub
 
 VALUE = "sk-the-very-secret-value-4711"
 Prime = Callable[..., subprocess.CompletedProcess[str]]
