@@ -99,7 +99,7 @@ def metrics(
     only: Annotated[
         list[str] | None, typer.Option("--metric", "-m", help="Figures whose names hold this; repeat it. `all`: all.")
     ] = None,
-    min_step: Annotated[int | None, typer.Option("--min-step", min=1)] = None,
+    min_step: Annotated[int | None, typer.Option("--min-step", min=0)] = None,
     max_step: Annotated[int | None, typer.Option("--max-step", min=1)] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Only the last so many steps.")] = None,
     folder: Folder = _RUNS,

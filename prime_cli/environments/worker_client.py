@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-CONNECT_TIMEOUT_S = 5.0
+# Long, because it runs while this process is too busy to notice that it is connected.
+CONNECT_TIMEOUT_S = 30.0
 _REQUEST_TIMEOUT_S = 3600.0
 _RETRIES = 2
 # Given to `create`, these are no part of the body.

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 import shutil
@@ -20,6 +19,7 @@ from typing import Any, Protocol, TextIO
 from prime_cli.core.errors import BadInput, ConfigError
 from prime_cli.core.files import remove_directory_at_once, write_json_atomically
 from prime_cli.rl.checkpoint import check_checkpoint
+from prime_cli.rl.hold import hold
 from prime_cli.rl.run_directory import RL_FOLDERS, Attempt, RunDirectory, Start, create_run_directory
 from prime_cli.rl.sinks.told import cut_metrics
 
@@ -129,21 +129,6 @@ def open_run_directory(
         run.write_attempt(Attempt(1, Start(str(source.checkpoint(step).resolve()), step, weights_only=True)))
         note(f"with the weights of step {step} of {source.path}")
     return run, hold(run)
-
-
-def hold(run: RunDirectory) -> TextIO:
-    """Take hold of a run's folder until the file that is returned is closed, or this process ends.
-
-    Raises:
-        BadInput: another process holds it.
-    """
-    file = (run.path / "lock").open("a")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise BadInput(f"{run.path} is being worked on by another process", hint="end that one first") from None
-    return file
 
 
 def find_resumption(wanted: str, config: RunConfig) -> Resumption:

@@ -15,10 +15,11 @@ from typing import Any
 from prime_cli.core.errors import BadInput, PrimeError
 from prime_cli.core.files import directory_written_aside
 from prime_cli.rl.alarms import Alarm, alarms_of
+from prime_cli.rl.hold import is_held
 from prime_cli.rl.run_directory import RunDirectory, read_metrics
 
 RUNS = Path("outputs/rl")
-# A run whose processes said nothing for this long and that has no summary was cut off.
+# A run without a lock whose processes said nothing for this long and that has no summary was cut off.
 _SILENT_S = 120
 
 
@@ -179,7 +180,10 @@ def export_weights(run: RunDirectory, target: Path, *, step: int | None = None) 
 def _state_of(run: RunDirectory) -> str:
     if run.summary.exists():
         return "finished"
-    return "running" if time.time() - max(_signs_of_life(run), default=0.0) < _SILENT_S else "stopped"
+    held = is_held(run)
+    if held is None:
+        held = time.time() - max(_signs_of_life(run), default=0.0) < _SILENT_S
+    return "running" if held else "stopped"
 
 
 def _signs_of_life(run: RunDirectory) -> Iterator[float]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from prime_cli.rl.hold import hold
 from prime_cli.rl.run_directory import RunDirectory, create_run_directory
 from prime_cli.rl.runs import facts_of, find_runs
 from tests.running_hub import PRIME
@@ -67,6 +68,13 @@ def test_a_run_that_nobody_works_on_any_more_is_stopped(workspace: Path) -> None
     long_ago = time.time() - 3600
     for path in run.path.rglob("*"):
         os.utime(path, (long_ago, long_ago))
+    assert facts_of(run).state == "stopped"
+
+
+def test_a_run_is_running_for_as_long_as_its_folder_is_held(workspace: Path) -> None:
+    run = RunDirectory(workspace / "outputs/rl/second")
+    with hold(run):
+        assert facts_of(run).state == "running"
     assert facts_of(run).state == "stopped"
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from prime_cli.core.errors import BadInput, ConfigError
 from prime_cli.rl.config import RLConfig
-from prime_cli.rl.resume import check_can_go_on, find_resumption, go_back, hold, open_run_directory
+from prime_cli.rl.hold import hold
+from prime_cli.rl.resume import check_can_go_on, find_resumption, go_back, open_run_directory
 from prime_cli.rl.run_directory import RunDirectory, create_run_directory
 
 
