@@ -17,6 +17,9 @@ from typing import Any
 _PR_SET_PDEATHSIG = 1
 _PARENT_VARIABLE = "PRIME_PARENT_PID"
 
+RUN_PREFIX = "PRIME_RUN_"
+"""How the names of environment variables begin that only a run's own processes may see: they hold its secrets."""
+
 
 def child_environment(**variables: str) -> dict[str, str]:
     """Return the environment for a child that calls `die_with_parent`: this process's own, its pid, and `variables`."""

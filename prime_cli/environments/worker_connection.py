@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.core.processes import describe_exit, tail
+from prime_cli.core.processes import RUN_PREFIX, describe_exit, tail
 
 _WORKER = Path(__file__).with_name("worker.py")
 _CLOSE_GRACE_S = 5.0
@@ -61,13 +61,15 @@ class WorkerConnection:
     async def open(
         cls, label: str, python: Path, log_path: Path, search_path: Sequence[Path], variables: Mapping[str, str]
     ) -> WorkerConnection:
-        """Start a worker; it gets `variables` beside this process's own.
+        """Start a worker; it gets `variables` beside this process's own, without those that hold secrets of the run.
 
         Raises:
             EnvironmentFailed: the interpreter cannot be started.
         """
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **variables, **_VARIABLES}
+        # What an environment prints or stores of its variables must not hold the token of the inference server.
+        own = {name: value for name, value in os.environ.items() if not name.startswith(RUN_PREFIX)}
+        environment = {**own, **variables, **_VARIABLES}
         with log_path.open("ab") as log:
             try:
                 process = await asyncio.create_subprocess_exec(

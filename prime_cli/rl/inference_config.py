@@ -36,6 +36,9 @@ class InferenceConfig(StrictModel):
     vllm_python: Path | None = Field(
         default=None, description="default: the variable PRIME_VLLM_PYTHON, else the interpreter that runs `prime`"
     )
+    tool_call_parser: str = Field(
+        default="hermes", description="vLLM's name for the form of the model's tool calls; empty: it takes no tools"
+    )
     vllm_args: dict[str, Any] = Field(default_factory=dict)
     startup_timeout_s: float = Field(default=300, gt=0)
     liveness_timeout_s: float = Field(default=30, gt=0)
@@ -45,9 +48,12 @@ class InferenceConfig(StrictModel):
     def _only_what_is_not_decided_elsewhere(cls, values: dict[str, Any]) -> dict[str, Any]:
         owned = {
             "model", "served-model-name", "host", "port", "logprobs-mode", "enable-lora", "enable-scale-out",
-            "weight-transfer-config", "api-key",
+            "weight-transfer-config", "api-key", "enable-auto-tool-choice",
         }  # fmt: skip
-        taken = sorted(owned & {name.replace("_", "-") for name in values})
+        given = {name.replace("_", "-") for name in values}
+        if "tool-call-parser" in given:
+            raise ValueError("tool-call-parser: set `inference.tool_call_parser`")
+        taken = sorted(owned & given)
         if taken:
             raise ValueError(f"{', '.join(taken)}: the run decides this itself")
         return values

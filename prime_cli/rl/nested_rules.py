@@ -275,9 +275,11 @@ _INFERENCE: Rules = {
         f"vllm.{key}": Ignored("adapters are handed over as `inference.weight_transfer` says")
         for key in ("enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank")
     },
+    "vllm.enable_auto_tool_choice": Ignored("tools are taken where `inference.tool_call_parser` names a parser"),
+    "vllm.tool_call_parser": Goes("inference.tool_call_parser"),
     "vllm.seed": Ignored("the seed of the run is given to the server"),
     "vllm": values.vllm_argument,
-    "tool_parser": Goes("inference.vllm_args.tool_call_parser"),
+    "tool_parser": Goes("inference.tool_call_parser"),
     "reasoning_parser": Goes("inference.vllm_args.reasoning_parser"),
     "logprobs_mode": Only(("processed_logprobs",), "log-probabilities are those of the sampled distribution"),
     "enable_fp32_lm_head": Ignored("the server computes in the dtype of its weights"),

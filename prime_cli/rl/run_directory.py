@@ -120,6 +120,11 @@ class RunDirectory:
         """The folder with the weights of policy `version` on their way to the inference server."""
         return self.path / "broadcasts" / f"step_{version}"
 
+    @property
+    def untied_model(self) -> Path:
+        """The model as it is served where the server needs a head of its own in it."""
+        return self.path / "untied_model"
+
     def weights(self, step: int) -> Path:
         """The exported weights after `step`."""
         return self.path / "weights" / f"step_{step}"
@@ -213,7 +218,7 @@ class RunDirectory:
 
     def drop_traffic(self) -> None:
         """Remove what only travelled between the processes; called when the run is over."""
-        for folder in ("batches", "broadcasts"):
+        for folder in ("batches", "broadcasts", self.untied_model.name):
             shutil.rmtree(self.path / folder, ignore_errors=True)
 
     def append_metrics(self, step: int, source: str, values: dict[str, float | int]) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.inference.serving import server_command, url_in
-from prime_cli.rl.inference.vllm import answers, free_port, vllm_command
+from prime_cli.rl.inference.untied import is_tied, write_untied
+from prime_cli.rl.inference.vllm import answers, free_port, reload_misses_tied_head, vllm_command
 from prime_cli.rl.run_directory import RunDirectory
 
 INFERENCE, GATEWAY, TEACHER = "inference", "gateway", "teacher"
@@ -24,14 +25,22 @@ class Server:
 
 
 def policy_servers(config: RLConfig, run: RunDirectory, engine: str, *, model_name: str) -> list[Server]:
-    """Return the servers of the policy: `inference`, or `inference_0`, `inference_1`, ... where there are several."""
+    """Return the servers of the policy: `inference`, or `inference_0`, `inference_1`, ... where there are several.
+
+    Raises:
+        ConfigError: vLLM would keep the head of this model when it gets new weights.
+    """
     count = config.inference.servers
     names = [INFERENCE] if count == 1 else [f"{INFERENCE}_{index}" for index in range(count)]
     lora = config.trainer.lora
     rank = lora.rank if lora is not None and config.inference.weight_transfer == "adapter" else None
+    folder = config.model
+    if reload_misses_tied_head(config.inference) and is_tied(folder):
+        folder = run.untied_model.resolve()
+        write_untied(config.model, folder)
     return [
         _server(
-            config, run, engine, name, model_name=model_name, folder=config.model, adapter_rank=rank,
+            config, run, engine, name, model_name=model_name, folder=folder, adapter_rank=rank,
             seed=config.seed + index,
         )
         for index, name in enumerate(names)

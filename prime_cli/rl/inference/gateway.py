@@ -2,7 +2,7 @@
 
 It stands in front of vLLM, and of several servers of either engine; one embedded server speaks the dialect itself.
 Public are DATA_ROUTES, /v1/models, /health and /metrics. The engines' control routes are passed on to all servers, to
-whoever has the token of PRIME_INFERENCE_ADMIN_TOKEN; vLLM's own have no lock, so its servers listen on loopback.
+whoever has the token of PRIME_RUN_ADMIN_TOKEN; vLLM's own have no lock, so its servers listen on loopback.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 GATEWAY_VARIABLE = "PRIME_RUN_GATEWAY"
 """The environment variable that holds the settings, as JSON."""
 
-ADMIN_TOKEN_VARIABLE = "PRIME_INFERENCE_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
+ADMIN_TOKEN_VARIABLE = "PRIME_RUN_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 """The environment variable that holds the token of the control routes, for the gateway and for embedded servers."""
 
 

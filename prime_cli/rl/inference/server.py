@@ -2,7 +2,7 @@
 
 Public (`public_routes`): /health, /metrics, /v1/models, /v1/chat/completions, /v1/completions. Token ids in and out
 (`token_routes`): /v1/chat/completions/tokens, /inference/v1/generate, /tokenize. Only with the bearer token of
-PRIME_INFERENCE_ADMIN_TOKEN (`admin_routes`): /pause, /resume, /is_paused, /collective_rpc (method reload_weights),
+PRIME_RUN_ADMIN_TOKEN (`admin_routes`): /pause, /resume, /is_paused, /collective_rpc (method reload_weights),
 /reset_prefix_cache, /update_weight_version, /weight_info, /v1/load_lora_adapter, /v1/unload_lora_adapter.
 """
 

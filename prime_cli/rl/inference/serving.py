@@ -16,6 +16,7 @@ from pathlib import Path
 from prime_cli.core.errors import ProcessDied
 from prime_cli.core.processes import child_environment, describe_exit, end_process_groups, tail
 from prime_cli.models.folder import check_model_folder
+from prime_cli.rl.inference.gateway_settings import ADMIN_TOKEN_VARIABLE
 
 _SERVER_MODULE = "prime_cli.rl.inference.server"
 
@@ -54,7 +55,7 @@ def start_server(
     `variables` are added to its environment.
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    environment = child_environment(PRIME_INFERENCE_ADMIN_TOKEN=admin_token, PYTHONUNBUFFERED="1", **variables)
+    environment = child_environment(PYTHONUNBUFFERED="1", **variables, **{ADMIN_TOKEN_VARIABLE: admin_token})
     with log_path.open("ab") as log:
         return subprocess.Popen(
             command,

@@ -75,6 +75,11 @@ def check_weight_transfer(config: InferenceConfig, engine: str) -> None:
         )
 
 
+def reload_misses_tied_head(config: InferenceConfig) -> bool:
+    """Say whether a tied model needs a head of its own at the server, so that new weights replace it: see `untied`."""
+    return config.engine == "vllm" and config.weight_transfer == "filesystem" and not _has_gpu()
+
+
 def vllm_command(
     folder: Path,
     config: InferenceConfig,
@@ -95,6 +100,8 @@ def vllm_command(
         "--max-model-len", str(context), "--seed", str(seed), "--max-num-seqs", str(config.num_slots),
         "--logprobs-mode", "processed_logprobs", "--enable-scale-out",
     ]  # fmt: skip
+    if config.tool_call_parser:
+        command += ["--enable-auto-tool-choice", "--tool-call-parser", config.tool_call_parser]
     if adapter_rank is not None:
         allowed = next((rank for rank in _ADAPTER_RANKS if rank >= adapter_rank), adapter_rank)
         command += ["--enable-lora", "--max-loras", "1", "--max-lora-rank", str(allowed)]

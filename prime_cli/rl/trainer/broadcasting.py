@@ -15,7 +15,8 @@ from safetensors.torch import save_file
 
 from prime_cli.core.files import directory_written_aside
 from prime_cli.rl.config import RLConfig
-from prime_cli.rl.inference.vllm import free_port
+from prime_cli.rl.inference.untied import with_heads
+from prime_cli.rl.inference.vllm import free_port, reload_misses_tied_head
 from prime_cli.rl.inference.weight_updates import NCCL_FILE, NCCL_WANTED_FILE
 from prime_cli.rl.run_directory import RunDirectory
 from prime_cli.rl.trainer.learner import Learner
@@ -37,21 +38,24 @@ def broadcast_of(config: RLConfig, run: RunDirectory, learner: Learner, ranks: R
         return AdapterBroadcast(run, learner)
     if config.inference.weight_transfer == "nccl":
         return NcclBroadcast(run, learner, config.inference.gpu_workers, last_step=config.max_steps)
-    return FileBroadcast(run, learner, ranks)
+    return FileBroadcast(run, learner, ranks, tied_heads_too=reload_misses_tied_head(config.inference))
 
 
 class FileBroadcast:
-    """All weights, merged with the adapter where there is one."""
+    """All weights, merged with the adapter where there is one; with `tied_heads_too`, what is tied under both names."""
 
-    def __init__(self, run: RunDirectory, learner: Learner, ranks: Ranks) -> None:
+    def __init__(self, run: RunDirectory, learner: Learner, ranks: Ranks, *, tied_heads_too: bool = False) -> None:
         self._run = run
         self._learner = learner
         self._ranks = ranks
+        self._tied_heads_too = tied_heads_too
 
     def __call__(self, version: int) -> None:
         """Write the weights as safetensors."""
         tensors = self._learner.weights()
         if self._ranks.is_first:
+            if self._tied_heads_too:
+                tensors = with_heads(tensors, self._learner.model)
             with directory_written_aside(self._run.broadcast(version)) as aside:
                 save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
 
