@@ -1,7 +1,7 @@
 """Which example of an environment is opened next.
 
-ShuffledSampler (shuffled)             each once per epoch, in a fresh order; in `examples.py`
-OrderedSampler (ordered)               each once per epoch, in the environment's order
+OrderedSampler (ordered)                 each once per epoch, in the environment's order
+ShuffledSampler (shuffled)               each once per epoch, in a fresh order
 DifficultyPoolSampler (difficulty_pool)  at random, by how it went the last time
 """
 
@@ -14,14 +14,17 @@ from typing import Any
 
 from prime_cli.rl.curriculum_config import PoolConfig, SamplerConfig
 from prime_cli.rl.orchestrator.curriculum import Sampler
-from prime_cli.rl.orchestrator.examples import ShuffledSampler
 
 _UNSEEN = "unseen"
 _UNSEEN_WEIGHT = 1.0
 
 
 class OrderedSampler:
-    """Gives indices below `count` for ever, in their order."""
+    """Gives indices below `count` for ever, in their order.
+
+    Raises:
+        ValueError: there is nothing to draw from.
+    """
 
     def __init__(self, count: int) -> None:
         if count < 1:
@@ -48,6 +51,25 @@ class OrderedSampler:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on where the sampler of that state was."""
         self._drawn = int(state["drawn"])
+
+
+class ShuffledSampler(OrderedSampler):
+    """Gives indices below `count` for ever, each once per epoch; seed and epoch give the order of an epoch."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        super().__init__(count)
+        self._seed = seed
+        self._order: list[int] = []
+        self._order_of = -1
+
+    def next(self) -> int:
+        """Return the index of the example to open next."""
+        epoch = self._drawn // self._count
+        if epoch != self._order_of:
+            self._order = list(range(self._count))
+            random.Random(f"{self._seed}/{epoch}").shuffle(self._order)  # noqa: S311 - reproducible, not secret
+            self._order_of = epoch
+        return self._order[super().next()]
 
 
 class DifficultyPoolSampler:

@@ -16,9 +16,9 @@ from typing import Any
 
 from prime_cli.rl.orchestrator.algorithms import GroupMean
 from prime_cli.rl.orchestrator.curriculum import StaticConcurrency
-from prime_cli.rl.orchestrator.examples import ShuffledSampler
 from prime_cli.rl.orchestrator.groups import FinishedGroup, OpenGroup
 from prime_cli.rl.orchestrator.loop import Orchestrator, Schedule
+from prime_cli.rl.orchestrator.samplers import ShuffledSampler
 from prime_cli.rl.orchestrator.sink import Cut
 from prime_cli.rl.orchestrator.sources import Source
 

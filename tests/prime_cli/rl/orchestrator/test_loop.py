@@ -13,10 +13,10 @@ import pytest
 from prime_cli.core.errors import PrimeError
 from prime_cli.rl.orchestrator.algorithms import GroupMean
 from prime_cli.rl.orchestrator.curriculum import StaticConcurrency
-from prime_cli.rl.orchestrator.examples import ShuffledSampler
 from prime_cli.rl.orchestrator.groups import FinishedGroup, OpenGroup
 from prime_cli.rl.orchestrator.loop import Orchestrator, Schedule
 from prime_cli.rl.orchestrator.output import RunOutput
+from prime_cli.rl.orchestrator.samplers import ShuffledSampler
 from prime_cli.rl.orchestrator.sources import Source
 from prime_cli.rl.run_directory import RunDirectory, create_run_directory, read_metrics
 from prime_cli.rl.transport import Sample, read_batch

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from prime_cli.rl.orchestrator.chooser import SourceChooser
-from prime_cli.rl.orchestrator.examples import ShuffledSampler
+from prime_cli.rl.orchestrator.samplers import ShuffledSampler
 
 
 def test_an_epoch_shows_every_example_once_and_the_next_in_another_order() -> None:

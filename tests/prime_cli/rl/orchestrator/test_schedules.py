@@ -139,7 +139,7 @@ SABOTAGES: dict[str, tuple[str, str, Callable[[Any], Any], Callable[[VirtualLoop
     ),
     "the sampler begins anew": (
         "seed 40",
-        "examples.ShuffledSampler.restore", lambda real: lambda self, state: None, be_the_same_at_any_speed,
+        "samplers.ShuffledSampler.restore", lambda real: lambda self, state: None, be_the_same_at_any_speed,
     ),
     "groups are taken as they come": (
         "seed 40",
