@@ -173,7 +173,9 @@ def check_can_go_on(config: RunConfig, resumption: Resumption) -> list[str]:
             hint="put back what was there (its config.json has it), or begin a new run; "
             "`checkpoint_id` begins one with the weights of another",
         )
-    if config.max_steps <= resumption.step:
+    # One that was killed after its last step, before it said how it went, has that left to do.
+    left = resumption.run is not None and not resumption.run.summary.exists()
+    if config.max_steps < resumption.step or (config.max_steps == resumption.step and not left):
         raise ConfigError(
             f"step {resumption.step} is done and max_steps is {config.max_steps}: there is nothing left to do",
             hint="raise max_steps, as in `--max-steps 200`",

@@ -127,10 +127,16 @@ def test_other_changes_are_named_where_they_change_what_comes_of_the_run(tmp_pat
 
 def test_a_run_that_is_done_says_what_would_let_it_go_on(tmp_path: Path) -> None:
     config = a_config(tmp_path, max_steps=20)
-    a_run(config, 20)
+    a_run(config, 20).summary.write_text("{}")
     with pytest.raises(ConfigError, match="nothing left to do") as refusal:
         check_can_go_on(config, find_resumption("latest", config))
     assert "max_steps" in str(refusal.value.hint)
+
+
+def test_a_run_that_was_killed_after_its_last_step_may_still_end(tmp_path: Path) -> None:
+    config = a_config(tmp_path, max_steps=20)
+    a_run(config, 20)
+    assert check_can_go_on(config, find_resumption("latest", config)) == []
 
 
 def test_going_back_leaves_what_was_there_when_the_checkpoint_was_written(tmp_path: Path) -> None:
