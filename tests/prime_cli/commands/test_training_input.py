@@ -55,7 +55,7 @@ def test_vllm_that_is_not_installed_is_refused_with_the_way_to_get_it(tmp_path: 
     if importlib.util.find_spec("vllm") is not None:
         pytest.skip("vLLM is installed here")
     (tmp_path / "run.toml").write_text(RL.format(model=tiny_model) + '[inference]\nengine = "vllm"\n')
-    refused(prime(tmp_path, "rl", "run", "run.toml"), "not installed here", "hint: install the extra `vllm`")
+    refused(prime(tmp_path, "rl", "run", "run.toml"), "does not have", "hint: install the extra `vllm`")
     assert not (tmp_path / "outputs").exists()
 
 
