@@ -108,6 +108,7 @@ class _LauncherWatch:
         self._silence = Silence()
 
     def look(self) -> None:
+        """End the process when it is time, with words for whoever asks why."""
         silent_s = self._silence.after(self._run.last_beat(LAUNCHER))
         if not self._timeout_s or silent_s < self._timeout_s:
             return

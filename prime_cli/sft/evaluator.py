@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import secrets
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from prime_cli.rl.evaluation.evaluator import EvalSet, Evaluator
 from prime_cli.rl.evaluation.output import EvalOutput, evaluated_steps
 from prime_cli.rl.heartbeat import Heartbeat, start_heartbeat
 from prime_cli.rl.inference.serving import server_command, start_server, wait_until_ready
+from prime_cli.rl.last_words import last_words
 from prime_cli.rl.orchestrator.policy import InferenceAddress, InferenceAdmin
 from prime_cli.rl.run_directory import RunDirectory
 from prime_cli.sft.config import SFTConfig, SFTEvalConfig
@@ -163,13 +163,8 @@ def main(arguments: list[str] | None = None) -> None:
     heartbeat = start_heartbeat()
     run = RunDirectory(options.run_directory)
     config = SFTConfig.model_validate_json(run.config.read_text())
-    try:
+    with last_words(run, NAME):
         evaluate_beside_training(run, config, heartbeat)
-    except PrimeError as error:
-        run.record_failure(NAME, error)
-        sys.exit(f"error: {error.message}")
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 if __name__ == "__main__":

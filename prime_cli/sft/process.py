@@ -6,12 +6,11 @@ python -m prime_cli.sft.process RUN_DIRECTORY
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from prime_cli.core.errors import PrimeError
 from prime_cli.core.processes import die_with_parent
 from prime_cli.rl.heartbeat import start_heartbeat
+from prime_cli.rl.last_words import last_words
 from prime_cli.rl.run_directory import RunDirectory
 from prime_cli.rl.trainer.ranks import joined, leave_cleanly, suffix_of_this_rank
 from prime_cli.sft.config import SFTConfig
@@ -27,15 +26,9 @@ def main(arguments: list[str] | None = None) -> None:
     start_heartbeat(suffix_of_this_rank())
     run = RunDirectory(options.run_directory)
     config = SFTConfig.model_validate_json(run.config.read_text())
-    try:
-        with joined() as ranks:
-            # What is said to be going on is shown by the process that started this one.
-            Training(config, run, ranks=ranks, say=lambda text: run.set_status("trainer", text)).train()
-    except PrimeError as error:
-        run.record_failure("trainer", error)
-        sys.exit(f"error: {error.message}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    with last_words(run, "trainer"), joined() as ranks:
+        # What is said to be going on is shown by the process that started this one.
+        Training(config, run, ranks=ranks, say=lambda text: run.set_status("trainer", text)).train()
     leave_cleanly()
 
 

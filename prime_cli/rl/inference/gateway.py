@@ -14,14 +14,12 @@ import hmac
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 from aiohttp import web
 
-from prime_cli.core.errors import PrimeError
 from prime_cli.core.files import write_json_atomically
 from prime_cli.core.processes import die_with_parent
 from prime_cli.rl.heartbeat import start_heartbeat
@@ -32,6 +30,7 @@ from prime_cli.rl.inference.gateway_settings import ADMIN_TOKEN_VARIABLE, Gatewa
 from prime_cli.rl.inference.liveness import Pauses, watch
 from prime_cli.rl.inference.protocol import error_body
 from prime_cli.rl.inference.replicas import Replica, Replicas, conversation_of
+from prime_cli.rl.last_words import last_words
 from prime_cli.rl.run_directory import RunDirectory
 
 _CONNECT_TIMEOUT_S = 5.0
@@ -214,13 +213,8 @@ def main(arguments: list[str] | None = None) -> None:
     die_with_parent()
     run = RunDirectory(options.run_directory)
     settings = GatewaySettings.from_environment()
-    try:
+    with last_words(run, "gateway"):
         asyncio.run(_serve(run, settings, os.environ.get(ADMIN_TOKEN_VARIABLE, "")))
-    except PrimeError as error:
-        run.record_failure("gateway", error)
-        sys.exit(f"error: {error.message}")
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 if __name__ == "__main__":

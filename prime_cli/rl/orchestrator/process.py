@@ -8,11 +8,9 @@ import contextlib
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
-from prime_cli.core.errors import PrimeError
 from prime_cli.core.processes import die_with_parent
 from prime_cli.core.tasks import first_to_end
 from prime_cli.models.folder import check_model_folder
@@ -20,6 +18,7 @@ from prime_cli.rl.config import RLConfig
 from prime_cli.rl.evaluation.evaluator import Evaluator
 from prime_cli.rl.evaluation.output import EvalOutput, evaluated_steps
 from prime_cli.rl.heartbeat import Heartbeat, start_heartbeat
+from prime_cli.rl.last_words import last_words
 from prime_cli.rl.orchestrator.adaptive_concurrency import AdaptiveConcurrency
 from prime_cli.rl.orchestrator.environments import RunEnvironments
 from prime_cli.rl.orchestrator.evaluations import WhatIsLeft, sets_to_evaluate
@@ -116,13 +115,8 @@ def main(arguments: list[str] | None = None) -> None:
     run = RunDirectory(options.run_directory)
     address = InferenceAddress(**json.loads(os.environ[INFERENCE_VARIABLE]))
     config = RLConfig.model_validate_json(run.config.read_text())
-    try:
+    with last_words(run, "orchestrator"):
         asyncio.run(_until_terminated(orchestrate(run, config, address), heartbeat))
-    except PrimeError as error:
-        run.record_failure("orchestrator", error)
-        sys.exit(f"error: {error.message}")
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        sys.exit(130)
 
 
 async def _until_terminated(work: Any, heartbeat: Heartbeat | None) -> None:

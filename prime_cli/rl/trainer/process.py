@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import sys
 import time
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from prime_cli.core.processes import die_with_parent
 from prime_cli.models.folder import load_causal_model, load_tokenizer
 from prime_cli.rl.config import RLConfig
 from prime_cli.rl.heartbeat import start_heartbeat
+from prime_cli.rl.last_words import last_words
 from prime_cli.rl.run_directory import RunDirectory
 from prime_cli.rl.trainer.broadcasting import broadcast_of
 from prime_cli.rl.trainer.keeper import Keeper
@@ -151,14 +151,8 @@ def main(arguments: list[str] | None = None) -> None:
     die_with_parent()
     start_heartbeat(suffix_of_this_rank())
     run = RunDirectory(options.run_directory)
-    try:
-        with joined() as ranks:
-            TrainerProcess(run, RLConfig.model_validate_json(run.config.read_text()), ranks).train()
-    except PrimeError as error:
-        run.record_failure("trainer", error)
-        sys.exit(f"error: {error.message}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    with last_words(run, "trainer"), joined() as ranks:
+        TrainerProcess(run, RLConfig.model_validate_json(run.config.read_text()), ranks).train()
     leave_cleanly()
 
 
