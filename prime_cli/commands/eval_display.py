@@ -44,19 +44,24 @@ def print_summary(summary: EvalSummary) -> None:
     if out.mode().json:
         out.print_json(summary.as_data())
         return
-    good = summary.num_rollouts - summary.num_errors
-    rows: list[tuple[str, str, object]] = [
-        ("reward", str(summary.reward) if summary.reward else "none: every rollout failed", good)
-    ]
-    rows += [(name, str(estimate), estimate.n) for name, estimate in summary.metrics.items()]
-    rows += [(f"pass@{k}", f"{value:.3f}", "") for k, value in summary.pass_at_k.items()]
-    out.print_table(["", "mean ± standard error", "rollouts"], rows)
+    print_estimates(summary)
     for text, count in list(summary.errors.items())[:_ERRORS_SHOWN]:
         out.warn(f"{count} of {summary.num_rollouts} rollouts failed and are not in the mean: {escape(text)}")
     if len(summary.errors) > _ERRORS_SHOWN:
         out.warn(f"and {len(summary.errors) - _ERRORS_SHOWN} other kinds of failure; {summary.num_errors} in all")
     out.stdout_console().print(f"results: {escape(str(summary.path))}")
     out.note(f"look at them with: prime eval view {escape(str(summary.path))}")
+
+
+def print_estimates(summary: EvalSummary, *, title: str | None = None) -> None:
+    """Print every score with its 95 % interval, and how many rollouts of how many examples it is from."""
+    rows: list[tuple[object, ...]] = [
+        (name, f"{estimate.mean:.3f}", estimate.interval or "-", estimate.n, estimate.groups)
+        for name, estimate in summary.rows().items()
+    ]
+    if summary.reward is None:
+        rows.insert(0, ("reward", "none: every rollout failed", "-", 0, 0))
+    out.print_table(["", "mean", "95 % interval", "rollouts", "examples"], rows, title=title)
 
 
 def print_evaluations(directories: Sequence[EvalDirectory]) -> None:
@@ -78,8 +83,8 @@ def print_evaluations(directories: Sequence[EvalDirectory]) -> None:
 
 
 def _cells(directory: EvalDirectory, metadata: dict[str, Any]) -> tuple[object, ...]:
-    reward, error = metadata.get("avg_reward"), metadata.get("reward_standard_error")
-    shown = "-" if reward is None else f"{reward:.3f}" + ("" if error is None else f" ± {error:.3f}")
+    reward = metadata.get("avg_reward")
+    shown = f"{reward:.3f}{_spread(metadata)}" if isinstance(reward, int | float) else "-"
     names = ("env_id", "model")
     counts = ("num_rollouts", "num_errors", "date")
     known = {name: value if isinstance(value, str | int) else json.dumps(value) for name, value in metadata.items()}
@@ -87,6 +92,18 @@ def _cells(directory: EvalDirectory, metadata: dict[str, Any]) -> tuple[object, 
         *(known.get(name, "?") for name in names), shown,
         *(known.get(name, "") for name in counts), str(directory.path),
     )  # fmt: skip
+
+
+def _spread(metadata: dict[str, Any]) -> str:
+    """Return the interval of the reward; of an evaluation that other tools wrote, its standard error if it has one."""
+    estimates = metadata.get("estimates")
+    reward = estimates.get("reward") if isinstance(estimates, dict) else None
+    interval = reward.get("interval") if isinstance(reward, dict) else None
+    if isinstance(interval, list):
+        low, high = interval
+        return f" [{low:.3f}, {high:.3f}]"
+    error = metadata.get("reward_standard_error")
+    return f" ± {error:.3f}" if isinstance(error, int | float) else ""
 
 
 class _Rate:

@@ -113,6 +113,7 @@ class EvalRecord:
                 "tools": self._tools,
                 **settings,
                 "reward_standard_error": summary.reward.standard_error if summary.reward else None,
+                "estimates": summary.estimates(),
                 "num_rollouts": summary.num_rollouts,
                 "num_errors": summary.num_errors,
                 "total_rollouts": self._total,

@@ -1,36 +1,79 @@
-"""From the figures of rollouts to what is shown and kept: averages with their errors, pass@k, metadata."""
+"""From the figures of rollouts to what is shown and kept: averages with their intervals, pass@k, tables by tag."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prime_cli.core.statistics import Estimate, clustered_mean, pass_all_k, pass_at_k, powers_of_two_up_to
+from prime_cli.core.statistics import (
+    ClusteredValues,
+    Estimate,
+    pass_all_k_estimate,
+    pass_at_k_estimate,
+    powers_of_two_up_to,
+)
 from prime_cli.evals.figures import RolloutFigures
 
 PASS_THRESHOLD = 0.5
+_MOST_VALUES_OF_A_TAG = 100
+"""A tag with more values than this sorts nothing (it may be an identifier), and is given up."""
 
 
 @dataclass(frozen=True)
 class EvalSummary:
     """What came out. Averages are over the rollouts without an error; `reward` is None when there is none.
 
-    `errors` counts each kind of failure, the most frequent first.
+    `errors` counts each kind of failure, the most frequent first. `pass_at` and `pass_all` are by k, `by_tag` holds the
+    reward of each value of each tag that has more than one.
     """
 
     path: Path
     reward: Estimate | None
     metrics: dict[str, Estimate]
-    pass_at_k: dict[str, float]
-    pass_all_k: dict[str, float]
+    pass_at: dict[str, Estimate]
+    pass_all: dict[str, Estimate]
     num_rollouts: int
     num_errors: int
     errors: dict[str, int]
     usage: dict[str, float]
     seconds: float
+    by_tag: dict[str, dict[str, Estimate]] = field(default_factory=dict)
+
+    @property
+    def pass_at_k(self) -> dict[str, float]:
+        """The chance that at least one of k rollouts passes, by k."""
+        return {k: estimate.mean for k, estimate in self.pass_at.items()}
+
+    @property
+    def pass_all_k(self) -> dict[str, float]:
+        """The chance that all of k rollouts pass, by k."""
+        return {k: estimate.mean for k, estimate in self.pass_all.items()}
+
+    def rows(self) -> dict[str, Estimate]:
+        """Return every estimate by the name under which it is shown, the tags' as `task=sums`."""
+        rows = {"reward": self.reward} if self.reward else {}
+        rows |= self.metrics
+        rows |= {f"pass@{k}": estimate for k, estimate in self.pass_at.items()}
+        rows |= {f"pass^{k}": estimate for k, estimate in self.pass_all.items() if k != "1"}
+        for tag, values in self.by_tag.items():
+            rows |= {f"{tag}={value}": estimate for value, estimate in values.items()}
+        return rows
+
+    def estimates(self) -> dict[str, Any]:
+        """Return every estimate with its interval and counts, as metadata.json and JSON output hold them."""
+        return {
+            "reward": self.reward.as_data() if self.reward else None,
+            "metrics": {name: estimate.as_data() for name, estimate in self.metrics.items()},
+            "pass_at_k": {k: estimate.as_data() for k, estimate in self.pass_at.items()},
+            "pass_all_k": {k: estimate.as_data() for k, estimate in self.pass_all.items()},
+            "by_tag": {
+                tag: {value: estimate.as_data() for value, estimate in values.items()}
+                for tag, values in self.by_tag.items()
+            },
+        }
 
     def as_data(self) -> dict[str, Any]:
         """Return what `--output json` prints."""
@@ -42,60 +85,89 @@ class EvalSummary:
             "errors": self.errors,
             "metrics": {name: estimate.mean for name, estimate in self.metrics.items()},
             "pass_at_k": self.pass_at_k,
+            "estimates": self.estimates(),
             "seconds": self.seconds,
             "path": str(self.path),
         }
 
 
-def summarize(path: Path, figures: Sequence[RolloutFigures], seconds: float) -> EvalSummary:
-    """Return the averages of the rollouts; those with an error are counted, and neither scored nor averaged."""
-    clean = [rollout for rollout in figures if rollout.error is None]
-    rewards = [rollout.reward for rollout in clean]
-    examples = [rollout.example_id for rollout in clean]
-    errors = Counter(rollout.error for rollout in figures if rollout.error is not None)
-    correct, total = _successes(rewards, examples)
-    return EvalSummary(
-        path=path,
-        reward=clustered_mean(rewards, examples),
-        metrics=_metrics(clean),
-        pass_at_k=_by_k(pass_at_k, correct, total),
-        pass_all_k=_by_k(pass_all_k, correct, total),
-        num_rollouts=len(figures),
-        num_errors=len(figures) - len(clean),
-        errors=dict(errors.most_common()),
-        usage=_usage(figures),
-        seconds=seconds,
-    )
+class EvalTally:
+    """Takes the figures of rollouts one by one, and keeps only sums per example."""
+
+    def __init__(self) -> None:
+        self.num_rollouts = 0
+        self.num_errors = 0
+        self._errors: Counter[str] = Counter()
+        self._reward = ClusteredValues()
+        self._passed = ClusteredValues()
+        self._metrics: dict[str, ClusteredValues] = {}
+        self._tags: dict[str, dict[str, ClusteredValues]] = {}
+        self._tokens: dict[str, list[float]] = {"input_tokens": [0, 0.0], "output_tokens": [0, 0.0]}
+
+    def add(self, rollout: RolloutFigures) -> None:
+        """Count one rollout; one with an error is counted, and neither scored nor averaged."""
+        self.num_rollouts += 1
+        for name, sums in self._tokens.items():
+            tokens = getattr(rollout, name)
+            if tokens is not None:
+                sums[0] += 1
+                sums[1] += tokens
+        if rollout.error is not None:
+            self.num_errors += 1
+            self._errors[rollout.error] += 1
+            return
+        example = rollout.example_id
+        self._reward.add(example, rollout.reward)
+        self._passed.add(example, float(rollout.reward >= PASS_THRESHOLD))
+        for name, measured in rollout.metrics.items():
+            self._metrics.setdefault(name, ClusteredValues()).add(example, measured)
+        for tag, values in rollout.tags.items():
+            table = self._tags.setdefault(tag, {})
+            for value in values:
+                if value in table or len(table) <= _MOST_VALUES_OF_A_TAG:
+                    table.setdefault(value, ClusteredValues()).add(example, rollout.reward)
+
+    def summary(self, path: Path, seconds: float) -> EvalSummary:
+        """Return the averages of what was added."""
+        by_example = self._passed.sizes_and_sums().values()
+        total, correct = [size for size, _ in by_example], [round(passed) for _, passed in by_example]
+        most = max(total, default=0)
+        ks = powers_of_two_up_to(most) if most > 1 else []
+        chances = ((str(k), pass_at_k_estimate(correct, total, k), pass_all_k_estimate(correct, total, k)) for k in ks)
+        known = [(k, some, every) for k, some, every in chances if some and every]
+        return EvalSummary(
+            path=path,
+            reward=self._reward.estimate(),
+            metrics=_estimates(self._metrics),
+            pass_at={k: some for k, some, _ in known},
+            pass_all={k: every for k, _, every in known},
+            num_rollouts=self.num_rollouts,
+            num_errors=self.num_errors,
+            errors=dict(self._errors.most_common()),
+            usage=self._usage(),
+            seconds=seconds,
+            by_tag={
+                tag: dict(sorted(_estimates(table).items()))
+                for tag, table in self._tags.items()
+                if 1 < len(table) <= _MOST_VALUES_OF_A_TAG
+            },
+        )
+
+    def _usage(self) -> dict[str, float]:
+        """Return tokens per rollout, over the rollouts that counted them."""
+        if not all(count for count, _ in self._tokens.values()):
+            return {}
+        return {name: total / count for name, (count, total) in self._tokens.items()}
 
 
-def _metrics(clean: Sequence[RolloutFigures]) -> dict[str, Estimate]:
-    estimates = {}
-    for name in dict.fromkeys(name for rollout in clean for name in rollout.metrics):
-        with_it = [rollout for rollout in clean if name in rollout.metrics]
-        estimate = clustered_mean([r.metrics[name] for r in with_it], [r.example_id for r in with_it])
-        if estimate is not None:
-            estimates[name] = estimate
-    return estimates
+def summarize(path: Path, figures: Iterable[RolloutFigures], seconds: float) -> EvalSummary:
+    """Return the averages of the rollouts."""
+    tally = EvalTally()
+    for rollout in figures:
+        tally.add(rollout)
+    return tally.summary(path, seconds)
 
 
-def _successes(rewards: Sequence[float], examples: Sequence[Hashable]) -> tuple[list[int], list[int]]:
-    """Return for each example how many of its rollouts passed, and how many there are."""
-    total = Counter(examples)
-    correct = Counter(example for reward, example in zip(rewards, examples, strict=True) if reward >= PASS_THRESHOLD)
-    return [correct[example] for example in total], list(total.values())
-
-
-def _by_k(chance: Any, correct: Sequence[int], total: Sequence[int]) -> dict[str, float]:
-    most = max(total, default=0)
-    if most < 2:
-        return {}
-    return {str(k): chance(correct, total, k) for k in powers_of_two_up_to(most)}
-
-
-def _usage(figures: Sequence[RolloutFigures]) -> dict[str, float]:
-    """Return tokens per rollout, over the rollouts that counted them."""
-    sent = [rollout.input_tokens for rollout in figures if rollout.input_tokens is not None]
-    sampled = [rollout.output_tokens for rollout in figures if rollout.output_tokens is not None]
-    if not sent or not sampled:
-        return {}
-    return {"input_tokens": sum(sent) / len(sent), "output_tokens": sum(sampled) / len(sampled)}
+def _estimates(columns: dict[str, ClusteredValues]) -> dict[str, Estimate]:
+    found = {name: values.estimate() for name, values in columns.items()}
+    return {name: estimate for name, estimate in found.items() if estimate is not None}

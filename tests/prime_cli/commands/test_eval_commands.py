@@ -76,6 +76,8 @@ def test_an_alias_is_evaluated_with_the_environments_own_defaults(workspace: Pat
     # four examples, one wrong: sample variance 0.25, clustered by example
     assert summary["reward_standard_error"] == pytest.approx(0.25)
     assert summary["pass_at_k"] == {"1": 0.75, "2": 0.75}
+    reward = summary["estimates"]["reward"]
+    assert (reward["rollouts"], reward["examples"]) == (8, 4)
     folder = workspace / summary["path"]
     assert folder.parent.name == "squares--scripted"
     rows = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
@@ -83,7 +85,7 @@ def test_an_alias_is_evaluated_with_the_environments_own_defaults(workspace: Pat
     metadata = json.loads((folder / "metadata.json").read_text())
     assert (metadata["env_id"], metadata["model"], metadata["avg_reward"]) == ("squares", "scripted", 0.75)
     table = prime(workspace, "eval", "run", "squares", "-m", "mine", "-n", "1", "-r", "1", "--plain")
-    assert "reward\t1.000\t1" in table.stdout
+    assert "reward\t1.000\t-\t1\t1" in table.stdout
     listed = json.loads(prime(workspace, "eval", "list", "--output", "json").stdout)
     assert listed["total"] == 2
     shown = prime(workspace, "eval", "view", str(folder), "--plain")

@@ -7,7 +7,14 @@ import random
 
 import pytest
 
-from prime_cli.core.statistics import clustered_mean, pass_at_k, powers_of_two_up_to
+from prime_cli.core.statistics import (
+    ClusteredValues,
+    clustered_mean,
+    pass_all_k_estimate,
+    pass_at_k,
+    pass_at_k_estimate,
+    powers_of_two_up_to,
+)
 
 
 def test_one_rollout_per_example_gives_the_usual_error_of_the_mean() -> None:
@@ -61,3 +68,56 @@ def test_pass_at_k_is_the_unbiased_chance() -> None:
 def test_powers_of_two() -> None:
     assert powers_of_two_up_to(8) == [1, 2, 4, 8]
     assert powers_of_two_up_to(3) == [1, 2]
+
+
+def test_the_interval_is_students_with_one_degree_of_freedom_less_than_clusters() -> None:
+    # textbook: 5 values with mean 3 and sample variance 2.5; t(0.975, 4) = 2.7764
+    estimate = clustered_mean([1.0, 2.0, 3.0, 4.0, 5.0], "abcde")
+    assert estimate is not None
+    half = 2.776445 * math.sqrt(2.5 / 5)
+    assert (estimate.low, estimate.high) == (pytest.approx(3 - half, abs=1e-5), pytest.approx(3 + half, abs=1e-5))
+    assert (estimate.n, estimate.groups) == (5, 5)
+    twice = clustered_mean([1.0, 2.0, 3.0, 4.0, 5.0] * 2, "abcde" * 2)
+    assert twice is not None
+    assert (twice.low, twice.n, twice.groups) == (pytest.approx(estimate.low), 10, 5)
+
+
+def test_shares_have_the_exact_interval_and_all_passed_is_no_certainty() -> None:
+    half = clustered_mean([1.0] * 5 + [0.0] * 5, range(10))
+    # Clopper and Pearson of 5 of 10 would be [0.187, 0.813]; the estimated error has a factor 10/9 in it
+    assert half is not None
+    assert half.low == pytest.approx(0.171, abs=2e-3)
+    every = clustered_mean([1.0] * 20, [example for example in range(10) for _ in range(2)])
+    assert every is not None
+    # ten examples, not twenty: 0.025 ** (1 / 10)
+    assert (every.low, every.high) == (pytest.approx(0.025**0.1), 1.0)
+    none = clustered_mean([0.0] * 10, range(10))
+    assert none is not None
+    assert (none.low, none.high) == (0.0, pytest.approx(1 - 0.025**0.1))
+
+
+def test_the_order_of_values_changes_no_bit() -> None:
+    rng = random.Random(1)
+    values = [(rng.randrange(20), rng.gauss(0, 1) * 10 ** rng.randrange(-3, 4)) for _ in range(500)]
+    estimates = []
+    for _ in range(20):
+        rng.shuffle(values)
+        kept = ClusteredValues()
+        for cluster, value in values:
+            kept.add(cluster, value)
+        estimates.append(kept.estimate())
+    assert len({estimate.mean for estimate in estimates if estimate}) == 1
+    assert len(values) == len(kept) == 500
+
+
+def test_pass_chances_have_intervals_over_examples() -> None:
+    some, every = pass_at_k_estimate([2, 0, 4], [4, 4, 4], 2), pass_all_k_estimate([2, 0, 4], [4, 4, 4], 2)
+    assert some is not None
+    assert every is not None
+    assert (some.mean, every.mean) == (pytest.approx((5 / 6 + 0 + 1) / 3), pytest.approx((1 / 6 + 0 + 1) / 3))
+    assert some.low is not None
+    assert some.high is not None
+    assert 0 <= some.low < some.mean < some.high <= 1
+    alone = pass_at_k_estimate([1], [2], 1)
+    assert alone is not None
+    assert (alone.mean, alone.low, alone.groups) == (0.5, None, 1)

@@ -80,3 +80,37 @@ def test_token_usage_is_per_rollout() -> None:
     usage = [{"input_tokens": 10.0, "output_tokens": 2.0}, {"input_tokens": 20.0, "output_tokens": 4.0}]
     summary = summary_of(*(rollout(i, 1.0, token_usage=used) for i, used in enumerate(usage)), rollout(2, 1.0))
     assert summary.usage == {"input_tokens": 15.0, "output_tokens": 3.0}
+
+
+def test_every_score_has_an_interval_and_the_numbers_that_it_is_from() -> None:
+    summary = summary_of(*(rollout(e, float(e > 0), metrics={"turns": float(e)}) for e in (0, 0, 1, 1, 2, 2)))
+    reward = summary.estimates()["reward"]
+    assert (reward["rollouts"], reward["examples"]) == (6, 3)
+    assert reward["interval"][0] < reward["mean"] < reward["interval"][1]
+    assert list(summary.rows()) == ["reward", "turns", "pass@1", "pass@2", "pass^2"]
+    assert summary.as_data()["estimates"]["pass_all_k"]["2"]["examples"] == 3
+
+
+def test_rewards_are_told_by_task_by_environment_and_by_each_of_several_tags() -> None:
+    rows = [
+        rollout(0, 1.0, task="sums", info={"env_id": "easy", "tags": ["short", "new"]}),
+        rollout(1, 0.0, task="sums", info={"env_id": "hard", "tags": ["short"]}),
+        rollout(2, 0.0, task="words", info='{"env_id": "hard"}'),
+    ]
+    by_tag = summary_of(*rows).by_tag
+    means = {tag: {value: e.mean for value, e in values.items()} for tag, values in by_tag.items()}
+    assert means == {
+        "environment": {"easy": 1.0, "hard": 0.0},
+        "task": {"sums": 0.5, "words": 0.0},
+        "tags": {"new": 1.0, "short": 0.5},
+    }
+
+
+def test_a_tag_with_one_value_or_one_for_every_example_is_no_table() -> None:
+    assert summary_of(*(rollout(e, 1.0, task="same") for e in range(3))).by_tag == {}
+    assert summary_of(*(rollout(e, 1.0, task=f"id-{e}") for e in range(300))).by_tag == {}
+
+
+def test_a_metric_that_is_no_number_is_left_out() -> None:
+    summary = summary_of(rollout(0, 1.0, metrics={"m": math.nan}), rollout(1, 1.0, metrics={"m": 2.0}))
+    assert (summary.metrics["m"].mean, summary.metrics["m"].n) == (2.0, 1)
