@@ -52,9 +52,8 @@ def run(
         "configs/endpoints.toml"
     ),
     num_workers: Annotated[int, typer.Option("--num-workers", "-w", help="Environment processes.", min=1)] = 1,
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the evaluation in this folder; failed rollouts are run again.")
-    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the evaluation in this folder.")] = None,
+    retry_errors: Annotated[bool, typer.Option("--retry-errors", help="With --resume: run failed ones again.")] = False,
 ) -> None:
     """Run MODEL on ENVIRONMENT, keep every rollout, and print the mean reward with its standard error."""
     import shlex
@@ -81,6 +80,7 @@ def run(
         num_workers=num_workers,
         output_dir=output_dir,
         resume=resume,
+        retry_errors=retry_errors,
     )
 
     def stopped(path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from array import array
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,34 +57,43 @@ class ClusteredValues:
     the result does not depend on the order in which they came.
     """
 
-    def __init__(self) -> None:
-        self._clusters: dict[Hashable, tuple[int, float, float]] = {}
+    def __init__(self, places: dict[Hashable, int] | None = None) -> None:
+        """Share `places`, where each cluster stands in the columns, with other values of the same clusters."""
+        self._places = {} if places is None else places
+        self._sizes, self._totals, self._lost = array("q"), array("d"), array("d")
         self._all_binary = True
 
     def __len__(self) -> int:
-        return sum(size for size, _, _ in self._clusters.values())
+        return sum(self._sizes)
 
     def add(self, cluster: Hashable, value: float) -> None:
         """Add one value. What rounding takes from a sum is kept beside it (Knuth's two-sum)."""
-        size, total, lost = self._clusters.get(cluster, (0, 0.0, 0.0))
+        place = self._places.setdefault(cluster, len(self._places))
+        missing = place + 1 - len(self._sizes)
+        if missing > 0:
+            for column in (self._sizes, self._totals, self._lost):
+                column.frombytes(bytes(missing * column.itemsize))
+        total = self._totals[place]
         new = total + value
         part = new - total
-        lost += (total - (new - part)) + (value - part)
-        self._clusters[cluster] = (size + 1, new, lost)
+        self._sizes[place] += 1
+        self._totals[place] = new
+        self._lost[place] += (total - (new - part)) + (value - part)
         self._all_binary = self._all_binary and value in (0.0, 1.0)
 
     def sizes_and_sums(self) -> dict[Hashable, tuple[int, float]]:
         """Return for each cluster how many values it has, and their sum."""
-        return {cluster: (size, total + lost) for cluster, (size, total, lost) in self._clusters.items()}
+        columns = zip(self._places, self._sizes, self._totals, self._lost, strict=False)
+        return {cluster: (size, total + lost) for cluster, size, total, lost in columns if size}
 
     def estimate(self) -> Estimate | None:
         """Return the mean of all values; see `clustered_mean`."""
-        sums = self._clusters.values()
-        n = sum(size for size, _, _ in sums)
+        n = len(self)
         if n == 0:
             return None
-        mean = math.fsum(part for _, total, lost in sums for part in (total, lost)) / n
-        residuals = [math.fsum((total, lost, -size * mean)) for size, total, lost in sums]
+        mean = math.fsum(itertools.chain(self._totals, self._lost)) / n
+        columns = zip(self._sizes, self._totals, self._lost, strict=True)
+        residuals = [math.fsum((total, lost, -size * mean)) for size, total, lost in columns if size]
         groups = len(residuals)
         if groups < 2:
             return Estimate(mean, None, n, groups)

@@ -149,11 +149,31 @@ class EnvironmentWorkers:
             self._watches = [asyncio.ensure_future(watch) for watch in watches]
         return EnvironmentInfo(**infos[0])
 
-    async def examples(self, split: Split, limit: int | None = None, offset: int = 0) -> list[dict[str, Any]]:
-        """Return rows of a set: example_id, prompt, and answer, info, ... where it has them."""
-        request = self._least_busy().request("examples", split=split, limit=limit, offset=offset)
-        rows: list[dict[str, Any]] = await request
-        return rows
+    async def examples(
+        self,
+        split: Split,
+        limit: int | None = None,
+        offset: int = 0,
+        *,
+        rows: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return rows of a set: example_id, prompt, and answer, info, ... where it has them.
+
+        Args:
+            rows: the places of those that are wanted, instead of the first after `offset`.
+            columns: what is wanted of them; else all.
+        """
+        request = self._least_busy().request(
+            "examples",
+            split=split,
+            limit=limit,
+            offset=offset,
+            rows=None if rows is None else list(rows),
+            columns=None if columns is None else list(columns),
+        )
+        found: list[dict[str, Any]] = await request
+        return found
 
     async def run_group(
         self,

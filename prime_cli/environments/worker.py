@@ -89,9 +89,11 @@ class EnvironmentHost:
         """Return rows of the training or the evaluation set, ready to be rollout inputs."""
         train = request["split"] == "train"
         dataset = self._environment.get_dataset() if train else self._environment.get_eval_dataset()
+        if request.get("columns") is not None:
+            dataset = dataset.select_columns(request["columns"])
         start = min(request["offset"], len(dataset))
         end = len(dataset) if request["limit"] is None else min(len(dataset), start + request["limit"])
-        columns = dataset[start:end]
+        columns = dataset[start:end] if request.get("rows") is None else dataset[request["rows"]]
         names = list(columns)
         return [dict(zip(names, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 

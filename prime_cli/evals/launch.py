@@ -32,6 +32,7 @@ class EvalRequest:
     given: Mapping[str, Any]
     max_concurrent: int = 32
     num_workers: int = 1
+    retry_errors: bool = False
     output_dir: Path | None = None
     resume: Path | None = None
 
@@ -65,7 +66,13 @@ def launch_evaluation(
             with terminate_as_interrupt():
                 return asyncio.run(
                     run_evaluation(
-                        settings, endpoints, directory, observe, python=target.python, search_path=target.search_path
+                        settings,
+                        endpoints,
+                        directory,
+                        observe,
+                        python=target.python,
+                        search_path=target.search_path,
+                        note=note,
                     )
                 )
     except (KeyboardInterrupt, PrimeError) as reason:
@@ -92,5 +99,6 @@ def _settings(
         model=chosen.label,
         max_concurrent=request.max_concurrent,
         num_workers=request.num_workers,
+        retry_errors=request.retry_errors,
         **defaults | dict(request.given),
     )

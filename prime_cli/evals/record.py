@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from prime_cli.core.errors import PrimeError
 from prime_cli.environments.runtime import EnvironmentInfo
-from prime_cli.evals.figures import RolloutFigures, figures_of
+from prime_cli.evals.figures import figures_of
 from prime_cli.evals.settings import EvalSettings
 from prime_cli.evals.store import EvalDirectory
-from prime_cli.evals.summary import PASS_THRESHOLD, EvalSummary, summarize
+from prime_cli.evals.summary import PASS_THRESHOLD, EvalSummary, EvalTally
 
 _METADATA_EVERY_S = 2.0
+_REST_PER_WRITE = 20  # the averages of very many rollouts take a while
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class EvalRecord:
     """The growing results of one evaluation.
 
     Args:
-        finished: the figures of what is on disk already.
+        tally: of what is on disk already; new rollouts are added to it.
         total: how many rollouts there will be.
     """
 
@@ -45,7 +48,7 @@ class EvalRecord:
         info: EnvironmentInfo,
         *,
         base_url: str,
-        finished: Sequence[RolloutFigures],
+        tally: EvalTally,
         total: int,
         observe: Observer,
     ) -> None:
@@ -53,14 +56,12 @@ class EvalRecord:
         self._directory = directory
         self._info = info
         self._base_url = base_url
-        self._figures = list(finished)
+        self._tally = tally
         self._total = total
         self._observe = observe
         self._tools: Any = None
         self._started = time.time()
-        self._written = 0.0
-        clean = [figures.reward for figures in finished if figures.error is None]
-        self._reward_sum, self._num_clean = sum(clean), len(clean)
+        self._next_write = 0.0
         self.write_metadata()
         self._show()
 
@@ -68,22 +69,34 @@ class EvalRecord:
         """Store finished rollouts, then count and show them."""
         for rollout in rollouts:
             self._directory.append(rollout)
-            figures = figures_of(rollout)
-            self._figures.append(figures)
-            if figures.error is None:
-                self._reward_sum += figures.reward
-                self._num_clean += 1
+            self._tally.add(figures_of(rollout))
             self._tools = self._tools or rollout.get("tool_defs")
-        if time.time() - self._written > _METADATA_EVERY_S:
+        if time.time() > self._next_write:
             self.write_metadata()
         self._show()
 
+    @contextlib.contextmanager
+    def kept_up_to_date(self) -> Iterator[None]:
+        """Write the metadata once more at the end, however it comes.
+
+        Raises:
+            PrimeError: it cannot be written, and nothing else went wrong before.
+        """
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(PrimeError):
+                self.write_metadata()
+            raise
+        self.write_metadata()
+
     def summary(self) -> EvalSummary:
         """Return the averages so far."""
-        return summarize(self._directory.path, self._figures, time.time() - self._started)
+        return self._tally.summary(self._directory.path, time.time() - self._started)
 
     def write_metadata(self) -> None:
         """Bring metadata.json up to date; the keys are verifiers' own, and ours after them."""
+        began = time.time()
         summary = self.summary()
         settings = self._settings.as_metadata()
         self._directory.write_metadata(
@@ -121,9 +134,9 @@ class EvalRecord:
                 "num_workers": self._settings.num_workers,
             }
         )
-        self._written = time.time()
+        now = time.time()
+        self._next_write = now + max(_METADATA_EVERY_S, _REST_PER_WRITE * (now - began))
 
     def _show(self) -> None:
-        done = len(self._figures)
-        mean = self._reward_sum / self._num_clean if self._num_clean else None
-        self._observe(EvalProgress(done, done - self._num_clean, self._total, mean))
+        tally = self._tally
+        self._observe(EvalProgress(tally.num_rollouts, tally.num_errors, self._total, tally.mean_reward))

@@ -3,31 +3,68 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 
-from prime_cli.evals.figures import RolloutFigures, figures_of
-from prime_cli.evals.store import EvalDirectory
+from prime_cli.evals.figures import figures_of
+from prime_cli.evals.store import EvalDirectory, parsed_rollout
+from prime_cli.evals.summary import EvalTally
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What stays of the results, and how many of their lines were no rollouts and are set aside.
+
+    `rollouts_of` says how many rollouts each example has.
+    """
+
+    tally: EvalTally = field(default_factory=EvalTally)
+    rollouts_of: Counter[Hashable] = field(default_factory=Counter)
+    num_broken: int = 0
 
 
 def keep_finished(
-    directory: EvalDirectory, examples: Sequence[Mapping[str, Any]], rollouts_per_example: int, *, whole_groups: bool
-) -> list[RolloutFigures]:
-    """Drop from the results on disk what is to be run again, and return the figures of the rest.
+    directory: EvalDirectory,
+    wanted: Iterable[Hashable],
+    at_most: int,
+    *,
+    whole_groups: bool,
+    retry_errors: bool = False,
+) -> Kept:
+    """Drop from the results on disk what is to be run again, and return what is known of the rest.
 
-    Run again is a rollout that failed, one of an example that is not asked for, one too many, and with `whole_groups`
-    (the rollouts of an example are scored together) each rollout of an example that is not complete.
+    Run again is a rollout of an example that is not asked for (`wanted` are those that are), one more than `at_most`
+    of an example, with `retry_errors` one that failed, and with `whole_groups` (the rollouts of an example are scored
+    together) each rollout of an example that is not complete. A line that cannot be read goes to a file of its own
+    beside the results.
+
+    Raises:
+        PrimeError: the results cannot be written.
     """
-    rollouts = directory.read_rollouts()
-    wanted = {example["example_id"] for example in examples}
-    kept, seen = [], Counter[Hashable]()
-    for rollout in rollouts:
-        figures = figures_of(rollout)
-        if figures.error is None and figures.example_id in wanted and seen[figures.example_id] < rollouts_per_example:
+    directory.cut_off_half_a_line()
+    examples, seen = set(wanted), Counter[Hashable]()
+    stays, tally, num_broken = bytearray(), EvalTally(), 0
+    for line in directory.lines():
+        rollout = parsed_rollout(line)
+        figures = None
+        if rollout is None:
+            directory.set_aside(line)
+            num_broken += 1
+        else:
+            figures = figures_of(rollout)
+            is_good_enough = figures.error is None or not retry_errors
+            if not (is_good_enough and figures.example_id in examples and seen[figures.example_id] < at_most):
+                figures = None
+        stays.append(figures is not None)
+        if figures is not None:
             seen[figures.example_id] += 1
-            kept.append((rollout, figures))
-    if whole_groups:
-        kept = [(rollout, figures) for rollout, figures in kept if seen[figures.example_id] == rollouts_per_example]
-    if len(kept) < len(rollouts):
-        directory.replace_rollouts(rollout for rollout, _ in kept)
-    return [figures for _, figures in kept]
+            tally.add(figures)
+    if not all(stays):
+        directory.select_lines(map(bool, stays))
+    if whole_groups and any(count < at_most for count in seen.values()):
+        directory.select_lines(seen[rollout.get("example_id")] == at_most for rollout in directory.rollouts())
+        seen = Counter({example: count for example, count in seen.items() if count == at_most})
+        tally = EvalTally()
+        for rollout in directory.rollouts():
+            tally.add(figures_of(rollout))
+    return Kept(tally, seen, num_broken)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import random
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +18,17 @@ from prime_cli.environments.runtime import (
     EnvironmentWorkers,
     ModelEndpoint,
 )
-from prime_cli.evals.figures import RolloutFigures
+from prime_cli.evals.dispatch import dispatch
+from prime_cli.evals.examples import Examples, chosen_examples
 from prime_cli.evals.record import EvalRecord, Observer
-from prime_cli.evals.resume import keep_finished
+from prime_cli.evals.resume import Kept, keep_finished
 from prime_cli.evals.settings import EvalSettings
 from prime_cli.evals.store import EvalDirectory
 from prime_cli.evals.summary import EvalSummary
 
 Row = Mapping[str, Any]
+Note = Callable[[str], None]
+"""Told in a sentence what a user should know."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,14 @@ async def run_evaluation(
     *,
     python: Path,
     search_path: Sequence[Path] = (),
+    note: Note = lambda _: None,
 ) -> EvalSummary:
     """Run what is not in `directory` yet, appending each finished rollout there.
 
     Args:
         endpoints: replicas of the model, which take turns.
         python: the interpreter that has the environment, or `verifiers` and finds it on `search_path`.
+        note: told of what was found amiss in the results.
 
     Raises:
         EnvironmentFailed: the environment does not load.
@@ -67,70 +70,72 @@ async def run_evaluation(
     )
     try:
         info = await workers.start()
-        examples = await _examples(workers, info, settings)
-        per_example = settings.rollouts_per_example
-        finished = keep_finished(directory, examples, per_example, whole_groups=info.needs_group_scoring)
+        examples = chosen_examples(workers, info, settings)
+        kept = await _finished(examples, info, settings, directory, note)
         record = EvalRecord(
             settings, directory, info,
-            base_url=endpoints[0].base_url, finished=finished, total=len(examples) * per_example, observe=observe,
+            base_url=endpoints[0].base_url, tally=kept.tally,
+            total=len(examples) * settings.rollouts_per_example, observe=observe,
         )  # fmt: skip
-        missing = plan_work(examples, per_example, finished, as_group=info.needs_group_scoring)
-        at_once = per_example if info.needs_group_scoring else 1
-        try:
-            await _carry_out(missing, max(1, settings.max_concurrent // at_once), settings, workers, endpoints, record)
-        finally:
-            record.write_metadata()
+        with record.kept_up_to_date():
+            await _carry_out(examples, kept.rollouts_of, info, settings, workers, endpoints, record)
     finally:
         await workers.close()
     return record.summary()
 
 
 def plan_work(
-    examples: Sequence[Row], rollouts_per_example: int, finished: Sequence[RolloutFigures], *, as_group: bool
+    examples: Iterable[Row], rollouts_per_example: int, done: Mapping[Hashable, int], *, as_group: bool
 ) -> Iterator[Work]:
-    """Yield what is left to do, example by example."""
-    done = Counter[Hashable](figures.example_id for figures in finished)
+    """Yield what is left to do, example by example; `done` says how many rollouts of each there are."""
     for example in examples:
-        missing = rollouts_per_example - done[example["example_id"]]
+        missing = rollouts_per_example - done.get(example["example_id"], 0)
         if as_group and missing:
             yield Work(example, missing, as_group=True)
         elif not as_group:
             yield from (Work(example, 1, as_group=False) for _ in range(missing))
 
 
-async def _examples(workers: EnvironmentWorkers, info: EnvironmentInfo, settings: EvalSettings) -> list[dict[str, Any]]:
-    available = info.num_eval if settings.split == "eval" else info.num_train
-    if available == 0:
-        other = "train" if settings.split == "eval" else "eval"
-        raise PrimeError(f"{settings.environment} has no {settings.split} examples", hint=f"try `--split {other}`")
-    count = available if settings.num_examples < 0 else min(available, settings.num_examples)
-    if settings.seed is None:
-        return await workers.examples(settings.split, limit=count)
-    return random.Random(settings.seed).sample(await workers.examples(settings.split), count)  # noqa: S311 - no secret
+async def _finished(
+    examples: Examples, info: EnvironmentInfo, settings: EvalSettings, directory: EvalDirectory, note: Note
+) -> Kept:
+    """Return what is known of the rollouts that are on disk and stay there."""
+    if not directory.results.exists():
+        return Kept()
+    kept = keep_finished(
+        directory, await examples.ids(), settings.rollouts_per_example,
+        whole_groups=info.needs_group_scoring, retry_errors=settings.retry_errors,
+    )  # fmt: skip
+    if kept.num_broken:
+        lines = "line that is" if kept.num_broken == 1 else "lines that are"
+        note(f"{kept.num_broken} {lines} no rollout went to {directory.broken_lines}")
+    return kept
 
 
 async def _carry_out(
-    missing: Iterator[Work],
-    num_runners: int,
+    examples: Examples,
+    done: Mapping[Hashable, int],
+    info: EnvironmentInfo,
     settings: EvalSettings,
     workers: EnvironmentWorkers,
     endpoints: Sequence[ModelEndpoint],
     record: EvalRecord,
 ) -> None:
-    """Let `num_runners` take from the work that is missing until none is left."""
+    """Run what is missing, so many rollouts at once as the settings say; `done` counts those of each example."""
     turns = itertools.cycle(endpoints)
 
-    async def take_and_run() -> None:
-        for work in missing:
-            record.add(await _run(work, next(turns), settings, workers))
+    async def missing() -> AsyncIterator[Work]:
+        async for page in examples.pages():
+            for work in plan_work(page, settings.rollouts_per_example, done, as_group=info.needs_group_scoring):
+                yield work
 
-    runners = [asyncio.create_task(take_and_run()) for _ in range(num_runners)]
-    try:
-        await asyncio.gather(*runners)
-    finally:
-        for runner in runners:
-            runner.cancel()
-        await asyncio.gather(*runners, return_exceptions=True)
+    async def carry_out(work: Work) -> None:
+        record.add(await _run(work, next(turns), settings, workers))
+
+    def admit(num_rollouts: int, in_flight: int) -> float:
+        return 0.0 if in_flight == 0 or in_flight + num_rollouts <= settings.max_concurrent else math.inf
+
+    await dispatch(missing(), carry_out, admit)
 
 
 async def _run(

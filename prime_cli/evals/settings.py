@@ -16,7 +16,8 @@ class EvalSettings:
     """The settings of one evaluation.
 
     `num_examples` -1 takes all. With a `seed` the examples are drawn at random by it, else they are the first ones.
-    `max_concurrent` counts rollouts. `model` is the name under which results are filed.
+    `max_concurrent` counts rollouts. `model` is the name under which results are filed. With `retry_errors` a resumed
+    evaluation runs the failed rollouts again.
     """
 
     environment: EnvironmentId
@@ -30,6 +31,7 @@ class EvalSettings:
     sampling_args: dict[str, Any] = field(default_factory=dict)
     state_columns: tuple[str, ...] = ()
     num_workers: int = 1
+    retry_errors: bool = False
 
     def __post_init__(self) -> None:
         if self.num_examples == 0 or self.num_examples < -1:

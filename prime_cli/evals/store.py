@@ -11,16 +11,19 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.core.files import write_json_atomically, write_text_atomically
+from prime_cli.core.files import write_json_atomically
 
 RESULTS = "results.jsonl"
 METADATA = "metadata.json"
+BROKEN = "broken_lines.txt"
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -39,32 +42,76 @@ class EvalDirectory:
         """Settings and averages."""
         return self.path / METADATA
 
+    @property
+    def broken_lines(self) -> Path:
+        """What was found among the results and is no rollout."""
+        return self.path / BROKEN
+
     def append(self, rollout: Mapping[str, Any]) -> None:
-        """Append one rollout.
+        """Append one rollout, wholly or not at all.
 
         Raises:
             PrimeError: the disk is full, or the folder cannot be written to.
         """
-        line = (json.dumps(rollout, default=str, ensure_ascii=False) + "\n").encode()
+        line = _line(rollout)
         try:
             with self.results.open("ab", buffering=0) as file:
+                end = file.seek(0, os.SEEK_END)
                 written = file.write(line)
                 if written != len(line):
+                    os.ftruncate(file.fileno(), end)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise PrimeError(f"{self.results} cannot be written: {error.strerror}") from None
+            raise _cannot_be_written(self.results, error) from None
 
-    def replace_rollouts(self, rollouts: Iterable[Mapping[str, Any]]) -> None:
-        """Replace all rollouts; a reader sees the old ones or the new ones."""
-        lines = (json.dumps(rollout, default=str, ensure_ascii=False) + "\n" for rollout in rollouts)
-        write_text_atomically(self.results, "".join(lines))
+    def select_lines(self, wanted: Iterable[bool]) -> None:
+        """Keep those of the first lines for which `wanted` says so; a reader sees the old lines or the new ones.
+
+        What is cut off at the end by a crash goes too.
+
+        Raises:
+            PrimeError: the disk is full, or the folder cannot be written to.
+        """
+        try:
+            with tempfile.NamedTemporaryFile(prefix=f".{RESULTS}.", dir=self.path, delete=False) as aside:
+                try:
+                    os.fchmod(aside.fileno(), self.results.stat().st_mode)
+                    with self.results.open("rb") as file:
+                        aside.writelines(line for line, keep in zip(file, wanted, strict=False) if keep)
+                    aside.flush()
+                    os.fsync(aside.fileno())
+                    os.replace(aside.name, self.results)
+                except BaseException:
+                    os.unlink(aside.name)
+                    raise
+        except OSError as error:
+            raise _cannot_be_written(self.results, error) from None
+
+    def set_aside(self, line: bytes) -> None:
+        """Keep a line of the results that cannot be read, beside them.
+
+        Raises:
+            PrimeError: the disk is full, or the folder cannot be written to.
+        """
+        try:
+            with self.broken_lines.open("ab") as file:
+                file.write(line)
+        except OSError as error:
+            raise _cannot_be_written(self.broken_lines, error) from None
 
     def write_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Flush the results to the disk, then replace the metadata."""
-        if self.results.exists():
-            with self.results.open("rb") as file:
-                os.fsync(file.fileno())
-        write_json_atomically(self.metadata, dict(metadata))
+        """Flush the results to the disk, then replace the metadata.
+
+        Raises:
+            PrimeError: the disk is full, or the folder cannot be written to.
+        """
+        try:
+            if self.results.exists():
+                with self.results.open("rb") as file:
+                    os.fsync(file.fileno())
+            write_json_atomically(self.metadata, dict(metadata))
+        except OSError as error:
+            raise _cannot_be_written(self.metadata, error) from None
 
     def read_metadata(self) -> dict[str, Any]:
         """Return the metadata.
@@ -85,15 +132,64 @@ class EvalDirectory:
             raise PrimeError(f"{self.metadata} cannot be read: it holds no table")
         return data
 
-    def read_rollouts(self) -> list[dict[str, Any]]:
-        """Return all whole rollouts; a last line that was cut off by a crash is left out, and cut off the file."""
+    def lines(self) -> Iterator[bytes]:
+        """Yield the whole lines of the results; a last one that was cut off by a crash is left out."""
+        if self.results.exists():
+            with self.results.open("rb") as file:
+                yield from (line for line in file if line.endswith(b"\n"))
+
+    def rollouts(self) -> Iterator[dict[str, Any]]:
+        """Yield all whole rollouts, one in memory at a time.
+
+        Raises:
+            PrimeError: a line is no rollout; says which.
+        """
+        for number, line in enumerate(self.lines(), 1):
+            rollout = parsed_rollout(line)
+            if rollout is None:
+                raise PrimeError(
+                    f"{self.results}, line {number} is no rollout",
+                    hint="`prime eval run ... --resume FOLDER` sets it aside and runs what is missing again",
+                )
+            yield rollout
+
+    def cut_off_half_a_line(self) -> None:
+        """Remove a last line that a crash left half-written; what is appended would become part of it."""
         if not self.results.exists():
-            return []
-        data = self.results.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            os.truncate(self.results, len(whole))
-        return [json.loads(line) for line in whole.splitlines()]
+            return
+        with self.results.open("rb+") as file:
+            end = file.seek(0, os.SEEK_END)
+            while end:
+                start = max(0, end - _BLOCK)
+                file.seek(start)
+                newline = file.read(end - start).rfind(b"\n")
+                if newline >= 0:
+                    end = start + newline + 1
+                    break
+                end = start
+            file.truncate(end)
+
+
+def parsed_rollout(line: bytes) -> dict[str, Any] | None:
+    """Return the rollout that a line of the results holds, or None when it holds none."""
+    try:
+        rollout = json.loads(line)
+    except ValueError:
+        return None
+    return rollout if isinstance(rollout, dict) else None
+
+
+def _line(rollout: Mapping[str, Any]) -> bytes:
+    return (json.dumps(rollout, default=str, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
+
+
+def _cannot_be_written(path: Path, error: OSError) -> PrimeError:
+    return PrimeError(
+        f"{path} cannot be written: {error.strerror}",
+        hint="what is finished is kept; make room, then go on with `--resume FOLDER`"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        else None,
+    )
 
 
 def outputs_root(module: str, override: Path | None) -> Path:
@@ -105,10 +201,19 @@ def outputs_root(module: str, override: Path | None) -> Path:
 
 
 def new_eval_directory(root: Path, environment: str, model: str) -> EvalDirectory:
-    """Create and return `<root>/evals/<environment>--<model>/<8 hex digits>`."""
+    """Create and return `<root>/evals/<environment>--<model>/<8 hex digits>`.
+
+    Raises:
+        PrimeError: the folder cannot be created.
+    """
     label = f"{environment.replace('/', '--')}--{model.strip('./').replace('/', '--')}"
     path = root / "evals" / label / secrets.token_hex(4)
-    path.mkdir(parents=True)
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise PrimeError(
+            f"{path} cannot be created: {error.strerror}", hint="choose another folder with --output-dir"
+        ) from None
     return EvalDirectory(path)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,12 +97,20 @@ class EvalTally:
     def __init__(self) -> None:
         self.num_rollouts = 0
         self.num_errors = 0
+        self._reward_sum = 0.0
         self._errors: Counter[str] = Counter()
-        self._reward = ClusteredValues()
-        self._passed = ClusteredValues()
+        self._examples: dict[Hashable, int] = {}
+        self._reward = ClusteredValues(self._examples)
+        self._passed = ClusteredValues(self._examples)
         self._metrics: dict[str, ClusteredValues] = {}
         self._tags: dict[str, dict[str, ClusteredValues]] = {}
         self._tokens: dict[str, list[float]] = {"input_tokens": [0, 0.0], "output_tokens": [0, 0.0]}
+
+    @property
+    def mean_reward(self) -> float | None:
+        """The mean so far, at no cost; None while nothing has a reward."""
+        good = self.num_rollouts - self.num_errors
+        return self._reward_sum / good if good else None
 
     def add(self, rollout: RolloutFigures) -> None:
         """Count one rollout; one with an error is counted, and neither scored nor averaged."""
@@ -117,15 +125,16 @@ class EvalTally:
             self._errors[rollout.error] += 1
             return
         example = rollout.example_id
+        self._reward_sum += rollout.reward
         self._reward.add(example, rollout.reward)
         self._passed.add(example, float(rollout.reward >= PASS_THRESHOLD))
         for name, measured in rollout.metrics.items():
-            self._metrics.setdefault(name, ClusteredValues()).add(example, measured)
+            self._metrics.setdefault(name, ClusteredValues(self._examples)).add(example, measured)
         for tag, values in rollout.tags.items():
             table = self._tags.setdefault(tag, {})
             for value in values:
                 if value in table or len(table) <= _MOST_VALUES_OF_A_TAG:
-                    table.setdefault(value, ClusteredValues()).add(example, rollout.reward)
+                    table.setdefault(value, ClusteredValues(self._examples)).add(example, rollout.reward)
 
     def summary(self, path: Path, seconds: float) -> EvalSummary:
         """Return the averages of what was added."""

@@ -22,9 +22,10 @@ def test_rollouts_are_appended_and_a_line_cut_off_by_a_crash_is_dropped(tmp_path
     directory.append({"example_id": 1})
     with directory.results.open("a") as file:
         file.write('{"example_id": 2, "half')
-    assert directory.read_rollouts() == [{"example_id": 1}]
+    assert list(directory.rollouts()) == [{"example_id": 1}]
+    directory.cut_off_half_a_line()
     directory.append({"example_id": 3})
-    assert directory.read_rollouts() == [{"example_id": 1}, {"example_id": 3}]
+    assert list(directory.rollouts()) == [{"example_id": 1}, {"example_id": 3}]
 
 
 def test_evaluations_are_filed_by_environment_and_model_and_found_newest_first(tmp_path: Path) -> None:
