@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from prime_cli.commands import eval_hub
+from prime_cli.commands import eval_compare, eval_hub
 from prime_cli.core.command_groups import CommandGroup, new_group
 
 
@@ -141,6 +141,7 @@ def view(
     EvalViewer(directories).run()
 
 
+eval_compare.register(app)
 eval_hub.register(app)
 
 

@@ -1,0 +1,38 @@
+"""Finds an evaluation by what a user types: its folder, its id, or the beginning of its id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from prime_cli.core.errors import BadInput
+from prime_cli.evals.store import METADATA, EvalDirectory, default_roots, evaluations_at, find_evaluations
+
+
+def find_evaluation(text: str, roots: Iterable[Path] | None = None) -> EvalDirectory:
+    """Return the evaluation that is meant by a folder, or by an id or the unique beginning of one in this workspace.
+
+    Raises:
+        BadInput: there is none, or several; names them.
+    """
+    path = Path(text)
+    if (path / METADATA).is_file():
+        return EvalDirectory(path)
+    if path.is_dir():
+        below = evaluations_at(path)
+        if len(below) == 1:
+            return below[0]
+        raise BadInput(f"there are {len(below)} evaluations in {path}", hint=_names(below))
+    everything = find_evaluations(default_roots() if roots is None else roots)
+    found = [directory for directory in everything if directory.path.name.startswith(text.strip("/"))]
+    exact = [directory for directory in found if directory.path.name == text]
+    if len(exact or found) == 1:
+        return (exact or found)[0]
+    if found:
+        raise BadInput(f"{text!r} is the beginning of {len(found)} evaluations", hint=_names(found))
+    raise BadInput(f"there is no evaluation {text!r} here", hint="`prime eval list` shows those there are")
+
+
+def _names(directories: Iterable[EvalDirectory]) -> str:
+    names = [str(directory.path) for directory in directories]
+    return "name one of " + ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
