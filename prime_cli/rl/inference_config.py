@@ -34,7 +34,8 @@ class InferenceConfig(StrictModel):
         default="auto", description="of vLLM's weights: bfloat16 on a GPU, float32 without"
     )
     vllm_python: Path | None = Field(
-        default=None, description="default: the variable PRIME_VLLM_PYTHON, else the interpreter that runs `prime`"
+        default=None,
+        description="default: the variable PRIME_VLLM_PYTHON, else that of `lab setup --prime-rl`, else prime's own",
     )
     tool_call_parser: str = Field(
         default="hermes", description="vLLM's name for the form of the model's tool calls; empty: it takes no tools"

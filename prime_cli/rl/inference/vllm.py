@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 
+from prime_cli.core.context import prime_home
 from prime_cli.core.errors import ConfigError
 from prime_cli.core.processes import die_with_parent
 from prime_cli.rl.inference_config import InferenceConfig
@@ -36,8 +37,16 @@ _ADAPTER_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # vLLM takes no others
 
 
 def vllm_python(config: InferenceConfig) -> Path:
-    """Return the interpreter that has vLLM: as configured, as the environment says, or the one that runs this."""
-    return Path(config.vllm_python or os.environ.get(PYTHON_VARIABLE) or sys.executable)
+    """Return the interpreter that has vLLM: as configured, as the environment says, its own, or this one."""
+    named = config.vllm_python or os.environ.get(PYTHON_VARIABLE)
+    if named:
+        return Path(named)
+    return own_interpreter() if own_interpreter().is_file() else Path(sys.executable)
+
+
+def own_interpreter() -> Path:
+    """Return where `prime lab setup --prime-rl` puts an interpreter for vLLM; it need not be there."""
+    return prime_home() / "vllm" / "bin" / "python"
 
 
 def chosen_engine(config: InferenceConfig) -> str:

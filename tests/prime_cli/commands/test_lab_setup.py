@@ -46,3 +46,25 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert result.stderr.startswith("error: cannot set up file/deeper: Not a directory")
     assert "Traceback" not in result.stderr
+
+
+def test_a_dry_run_of_the_trainers_setup_shows_commands_and_writes_nothing(tmp_path: Path) -> None:
+    result = run(tmp_path, "lab", "setup", "--prime-rl", "--vllm", "--dry-run")
+    assert result.returncode == 0, result.stderr
+    assert "-m prime_cli.lab.trainer_proof" in result.stdout
+    assert "vllm" in result.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_agents_and_instructions_only_configs_are_written(tmp_path: Path) -> None:
+    result = run(tmp_path, "--output", "json", "lab", "setup", "--agents", "none", "--skip-agents-md")
+    assert not [name for name in json.loads(result.stdout)["written"] if not name.startswith((".gitignore", "configs"))]
+
+
+def test_sync_shows_what_it_left_alone(tmp_path: Path) -> None:
+    run(tmp_path, "lab", "setup")
+    (tmp_path / "AGENTS.md").write_text("mine")
+    result = run(tmp_path, "lab", "sync")
+    assert (result.returncode, result.stdout) == (0, "edited by you, nothing new: AGENTS.md\n")
+    report = json.loads(run(tmp_path, "--output", "json", "lab", "sync", "--dry-run").stdout)
+    assert (report["own"], report["edited"]) == (["AGENTS.md"], {})
