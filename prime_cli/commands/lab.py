@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from prime_cli.commands.lab_display import print_findings
 from prime_cli.core.command_groups import new_group
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _NEXT = (
     ("prime env init reverse-text --template reverse-text", "or take one that a tiny model learns"),
     ("prime eval run reverse-text -m MODEL", "measure one: endpoint, URL or folder"),
     ("prime rl run configs/rl/reverse-text.toml", "train"),
+    ("prime lab doctor", "see what is missing here"),
 )
 
 Agents = Annotated[
@@ -148,6 +150,40 @@ def _synced(report: SyncReport, *, dry_run: bool) -> str:
     lines = [f"{title}: {', '.join(files)}" for title, files in named.items() if files]
     lines += report.edited.values()
     return "\n".join(lines) if lines else "everything is up to date"
+
+
+@app.command()
+def doctor(
+    path: WorkspacePath = Path(),
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Do what is safe: write missing files, install missing packages.")
+    ] = False,
+) -> None:
+    """Examine the workspace and this machine, and say what to do about what is wrong; exit code 1 when something fails.
+
+    JSON output (--output json): {path, findings: [{check, level (ok, warning, fails), message, hint, can_be_fixed}],
+    fixed}
+    """
+    from rich.markup import escape
+
+    from prime_cli.core import output as out
+    from prime_cli.lab.doctor.examination import examine, mend
+    from prime_cli.lab.doctor.surroundings import these_surroundings
+
+    around = these_surroundings(path)
+    findings, fixed = examine(around), []
+    if fix:
+        fixed = mend(findings, lambda text: out.warn(escape(text)))
+        for text in fixed:
+            out.success(escape(text))
+        findings = examine(these_surroundings(path)) if fixed else findings
+    if out.mode().json:
+        data = [finding.as_data() for finding in findings]
+        out.print_json({"path": str(path.resolve()), "findings": data, "fixed": fixed})
+    else:
+        print_findings(findings)
+    if any(finding.level == "fails" for finding in findings):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -1,0 +1,1 @@
+"""Examines a workspace and the machine that it is on, and says of each thing whether it will do."""
