@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from prime_cli.commands import eval_plot
+
 if TYPE_CHECKING:
     from prime_cli.evals.comparison_report import Report
 
@@ -19,6 +21,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to `prime eval`."""
     app.command("compare")(compare)
     app.command("show")(show)
+    app.command("plot")(eval_plot.plot)
 
 
 def compare(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prime_cli.commands import rl_runs, rl_tokens
+from prime_cli.commands import rl_plot, rl_runs, rl_tokens
 from prime_cli.commands.resumable import ResumableCommand, Resume
 from prime_cli.core.command_groups import new_group
 
@@ -90,29 +90,6 @@ def _show_plan(settings: RLConfig, warnings: list[str]) -> None:
     out.print_result(facts, text)
 
 
-@app.command()
-def plot(
-    run_directory: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    picture: Annotated[Path | None, typer.Option("--save", help="Write the curve here (.png or .svg).")] = None,
-) -> None:
-    """Draw the reward curve of a run in the terminal, and save it as a picture."""
-    from prime_cli.core import output as out
-    from prime_cli.rl.evaluation.output import eval_rewards
-    from prime_cli.rl.plot import reward_curve, save_curve, terminal_curve
-    from prime_cli.rl.run_directory import RunDirectory
-
-    rewards = reward_curve(RunDirectory(run_directory))
-    evaluations = eval_rewards(RunDirectory(run_directory))
-    if picture is not None:
-        save_curve(rewards, picture, title=run_directory.name, evaluations=evaluations)
-    if out.mode().json:
-        out.print_json({"rewards": rewards, "evaluations": evaluations, "picture": str(picture) if picture else None})
-        return
-    colour = out.stdout_console().is_terminal and not out.mode().plain
-    typer.echo(terminal_curve(rewards, colour=colour, evaluations=evaluations))
-    if picture is not None:
-        out.note(f"picture: {picture}")
-
-
 rl_runs.register(app)
 app.command("tokens")(rl_tokens.tokens)
+app.command("plot")(rl_plot.plot)

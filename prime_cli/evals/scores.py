@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,13 +44,15 @@ class ExampleScores:
 
 @dataclass
 class Scores:
-    """The scores of one evaluation by example."""
+    """The scores of one evaluation: by example, all together, by the tag asked for, and how many of each size."""
 
     directory: EvalDirectory
     metadata: Mapping[str, Any]
     metric: str
     examples: dict[Hashable, ExampleScores] = field(default_factory=dict)
     values: ClusteredValues = field(default_factory=ClusteredValues)
+    by_tag: dict[str, ClusteredValues] = field(default_factory=dict)
+    distribution: Counter[float] = field(default_factory=Counter)
     num_rollouts: int = 0
     num_errors: int = 0
     num_broken_lines: int = 0
@@ -106,6 +109,9 @@ def read_scores(directory: EvalDirectory, *, metric: str = REWARD, by: str | Non
             example.count += 1
             example.total += value
             scores.values.add(figures.example_id, value)
+            scores.distribution[float(f"{value:.3g}")] += 1
+            for tag in figures.tags.get(by or "", ()):
+                scores.by_tag.setdefault(tag, ClusteredValues()).add(figures.example_id, value)
     if metric not in names:
         raise BadInput(f"{directory.path} has no metric {metric!r}", hint=f"it has {', '.join(names)}")
     if by is not None and scores.examples and not any(example.tags for example in scores.examples.values()):

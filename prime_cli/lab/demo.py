@@ -23,7 +23,7 @@ from typing import Any
 from prime_cli.core.errors import PrimeError
 from prime_cli.core.files import write_json_atomically
 from prime_cli.core.processes import describe_exit, tail
-from prime_cli.rl.plot import reward_curve, save_curve, terminal_curve
+from prime_cli.rl.plot import REWARD, read_curves, save_curves, terminal_curves
 from prime_cli.rl.run_directory import RunDirectory
 
 ENVIRONMENT = "reverse-text"
@@ -181,10 +181,10 @@ class Demo:
                 process.wait()
 
     def _draw(self) -> None:
-        rewards = reward_curve(RunDirectory(self._workspace / "outputs/rl/reverse-text"))
+        runs = [read_curves(RunDirectory(self._workspace / "outputs/rl/reverse-text"), [REWARD])]
         width = min(100, shutil.get_terminal_size((80, 24)).columns)
-        self._say("\n" + terminal_curve(rewards, width=width, colour=sys.stdout.isatty()))
+        self._say("\n" + terminal_curves(runs, width=width, colour=sys.stdout.isatty()))
         picture = self._folder / "reward_curve.png"
-        save_curve(rewards, picture, title=f"{ENVIRONMENT}, tiny Qwen3 on a CPU, seed {self.summary.seed}")
+        save_curves(runs, picture, [REWARD], title=f"{ENVIRONMENT}, tiny Qwen3 on a CPU, seed {self.summary.seed}")
         self.summary.paths["picture of the curve"] = str(picture)
         self.summary.paths["summary"] = str(self._folder / "summary.json")

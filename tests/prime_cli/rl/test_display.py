@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from prime_cli.core.errors import PrimeError
 from prime_cli.rl.display import LiveDisplay, PlainDisplay, figure_rows, sparkline
-from prime_cli.rl.plot import reward_curve, save_curve, smoothed, terminal_curve
 from prime_cli.rl.run_directory import RunDirectory, create_run_directory
 
 ORCHESTRATOR = {
@@ -105,25 +103,3 @@ def test_a_sparkline_spans_its_values_and_keeps_its_width() -> None:
     assert sparkline([0.0, 0.5, 1.0], width=10) == "▁▅█"
     assert len(sparkline([float(i) for i in range(1000)], width=60)) == 60
     assert sparkline([], width=5) == ""
-
-
-def test_the_curve_is_drawn_in_characters_and_saved_as_a_picture(run: RunDirectory, tmp_path: Path) -> None:
-    rewards = reward_curve(run)
-    assert rewards == [0.2, 0.4, 0.9, 0.5]
-    assert "mean reward per step" in terminal_curve(rewards, colour=False)
-    for name, magic in (("curve.png", b"\x89PNG"), ("curve.svg", b"<?xml")):
-        save_curve(rewards, tmp_path / name, title="t")
-        assert (tmp_path / name).read_bytes().startswith(magic)
-    with pytest.raises(PrimeError, match="cannot write"):
-        save_curve(rewards, tmp_path / "curve.docx", title="t")
-
-
-def test_a_folder_that_is_no_run_has_no_curve(tmp_path: Path) -> None:
-    with pytest.raises(PrimeError, match="not a run directory"):
-        reward_curve(RunDirectory(tmp_path))
-    with pytest.raises(PrimeError, match="no finished step"):
-        reward_curve(create_run_directory(tmp_path, "new", {}))
-
-
-def test_smoothing_is_a_running_mean() -> None:
-    assert smoothed([1.0, 2.0, 3.0, 4.0], steps=2) == [1.0, 1.5, 2.5, 3.5]
