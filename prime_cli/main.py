@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fork": ("prime_cli.commands.fork", "Begin an environment of your own from somebody else's."),
     "model": ("prime_cli.commands.model", "Make small models locally."),
     "eval": ("prime_cli.commands.eval", "Measure a model on an environment, and look at the rollouts."),
+    "gepa": ("prime_cli.commands.gepa", "Improve a system prompt by reflecting on what comes of it."),
     "sft": ("prime_cli.commands.sft", "Fine-tune a model on demonstrations."),
     "rl": ("prime_cli.commands.rl", "Train a model with reinforcement learning."),
     "inference": ("prime_cli.commands.inference", "Serve a model folder behind an OpenAI-compatible API."),

@@ -16,6 +16,7 @@ from prime_cli.core.config_file import load_config
 from prime_cli.core.config_layers import load_layers
 from prime_cli.core.resources import resource_path
 from prime_cli.evals.endpoints import EndpointsFile
+from prime_cli.gepa.config import GepaConfig
 from prime_cli.main import COMMANDS
 from prime_cli.rl.resolve import resolve_words
 from prime_cli.sft.config import SFTConfig
@@ -58,6 +59,11 @@ def test_every_starter_of_a_training_run_is_accepted(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(LAB.glob("configs/sft/*.toml")), ids=lambda path: path.stem)
 def test_every_starter_of_a_fine_tuning_run_is_accepted(path: Path) -> None:
     load_layers([str(path)], SFTConfig)
+
+
+@pytest.mark.parametrize("path", sorted(LAB.glob("configs/gepa/*.toml")), ids=lambda path: path.stem)
+def test_every_starter_of_a_prompt_optimisation_is_accepted(path: Path) -> None:
+    load_config(path, GepaConfig)
 
 
 def test_every_model_that_a_starter_asks_for_is_an_endpoint_or_a_folder() -> None:

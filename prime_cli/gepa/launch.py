@@ -1,0 +1,203 @@
+"""From what a user asked for to a finished run: finds everything, starts what is needed, runs, tidies up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prime_cli.core.config_file import load_config, validate_config
+from prime_cli.core.config_layers import merge
+from prime_cli.core.errors import BadInput, PrimeError
+from prime_cli.core.processes import terminate_as_interrupt
+from prime_cli.environments.target import EnvironmentTarget, find_target
+from prime_cli.evals.endpoints import ChosenModel, EndpointsFile, ModelChoice, choose_model, opened_model
+from prime_cli.evals.store import default_roots, outputs_root
+from prime_cli.gepa.config import GepaConfig
+from prime_cli.gepa.plan import Plan
+from prime_cli.gepa.progress import Meter, Observer
+from prime_cli.gepa.run import Models, Note, prepared, run_gepa
+from prime_cli.gepa.run_directory import (
+    GepaDirectory,
+    gepa_directory_at,
+    new_gepa_directory,
+    unfinished_runs,
+)
+from prime_cli.gepa.summary import GepaSummary
+
+_SIZES = ("num_train", "num_val", "num_test")
+# What may differ when a run goes on: it changes neither which calls are made, nor what comes of them.
+_CHANGEABLE = ("api_base_url", "api_key_var", "endpoints_path", "run_dir", "save_results")
+_CHANGEABLE_SEARCH = ("max_calls", "max_concurrent", "num_workers", "max_retries")
+
+
+@dataclass(frozen=True)
+class GepaRequest:
+    """A run as asked for; `given` are those sizes of sets that were, and `resume` the run to go on with."""
+
+    config: GepaConfig
+    given: frozenset[str]
+    resume: GepaDirectory | None = None
+
+
+def new_request(tables: dict[str, Any], source: str) -> GepaRequest:
+    """Return the request that the tables of a file and the command line make.
+
+    Raises:
+        ConfigError: they are wrong; says where.
+    """
+    config = validate_config(tables, GepaConfig, source=source)
+    return GepaRequest(config, frozenset(_SIZES) & config.gepa.model_fields_set)
+
+
+def resumed_request(path: Path | None, tables: dict[str, Any], source: str) -> GepaRequest:
+    """Return the request to go on with the run in `path`, or with the last one that did not come to its end.
+
+    `tables` are what is to be different now.
+
+    Raises:
+        PrimeError: there is no such run.
+        BadInput: something else is to be different than what may be.
+    """
+    directory = GepaDirectory(path) if path is not None else next(iter(unfinished_runs(default_roots())), None)
+    if directory is None:
+        raise PrimeError("no run here is unfinished", hint="name the folder of a run: --resume DIR")
+    saved = directory.read_config()
+    before = validate_config(saved["config"], GepaConfig, source=str(directory.path))
+    data = before.model_dump(mode="json")
+    merge(data, tables)
+    config = validate_config(data, GepaConfig, source=source)
+    different = _differences(before.model_dump(mode="json"), config.model_dump(mode="json"))
+    if different:
+        raise BadInput(
+            f"that run had other settings: {'; '.join(different)}",
+            hint=f"leave them out, or begin a new run; what may differ: {', '.join(_CHANGEABLE_SEARCH)}, and where the "
+            "models are",
+        )
+    return GepaRequest(config, frozenset(saved["given"]), directory)
+
+
+def plan_gepa(request: GepaRequest, *, note: Note) -> Plan:
+    """Return what the budget would buy; the environment is loaded, and no model is asked.
+
+    Raises:
+        PrimeError: as `launch_gepa`, as far as it concerns the environment.
+    """
+    targets = [find_target(environment.id, note) for environment in request.config.env]
+
+    async def look() -> Plan:
+        with tempfile.TemporaryDirectory(prefix="prime-gepa-") as logs:
+            async with prepared(request.config, request.given, targets, Path(logs), note) as ready:
+                return ready.plan
+
+    with terminate_as_interrupt():
+        return asyncio.run(look())
+
+
+def launch_gepa(
+    request: GepaRequest,
+    *,
+    observe: Observer,
+    note: Note,
+    show_plan: Callable[[Plan], None],
+    stopped: Callable[[Path], None],
+) -> GepaSummary:
+    """Run, and return what came out.
+
+    `stopped` is told the folder when the run ends early and can be resumed. One that was made for nothing is removed.
+
+    Raises:
+        PrimeError: the environment, a model, the settings or the folder cannot be used; says which.
+        KeyboardInterrupt: after everything that was started has ended.
+    """
+    config = request.config
+    targets = [find_target(environment.id, note) for environment in config.env]
+    chosen, reflection = _choose_models(config)
+    with _folder(request, targets, chosen) as directory:
+        try:
+            with directory.hold(), _opened(chosen, reflection, directory, note) as models, terminate_as_interrupt():
+                summary = asyncio.run(_run(request, targets, models, directory, observe, note, show_plan))
+        except (KeyboardInterrupt, PrimeError):
+            is_gone = request.resume is None and directory.remove_if_nothing_was_paid()
+            if not is_gone and config.save_results:
+                stopped(directory.path)
+            raise
+    return summary
+
+
+async def _run(
+    request: GepaRequest,
+    targets: list[EnvironmentTarget],
+    models: Models,
+    directory: GepaDirectory,
+    observe: Observer,
+    note: Note,
+    show_plan: Callable[[Plan], None],
+) -> GepaSummary:
+    config = request.config
+    meter = Meter(config.gepa.max_calls, observe, (None, None))
+    note(f"loading the environment {config.label}")
+    async with prepared(config, request.given, targets, directory.logs, note) as ready:
+        show_plan(ready.plan)
+        directory.write_config({"config": config.model_dump(mode="json"), "given": sorted(request.given)})
+        return await run_gepa(config, ready, models, directory, meter, note)
+
+
+@contextlib.contextmanager
+def _folder(request: GepaRequest, targets: list[EnvironmentTarget], chosen: ChosenModel) -> Iterator[GepaDirectory]:
+    config = request.config
+    if request.resume is not None:
+        yield request.resume
+    elif not config.save_results:
+        with tempfile.TemporaryDirectory(prefix="prime-gepa-") as folder:
+            yield GepaDirectory(Path(folder))
+    elif config.run_dir is not None:
+        yield gepa_directory_at(config.run_dir)
+    else:
+        root = outputs_root(targets[0].identity.module, None) if len(targets) == 1 else Path("outputs")
+        yield new_gepa_directory(root, config.label, chosen.label)
+
+
+def _choose_models(config: GepaConfig) -> tuple[ChosenModel, ChosenModel]:
+    task = ModelChoice(config.model, None, config.api_base_url, config.api_key_var, config.endpoints_path)
+    chosen = choose_model(task)
+    name = config.reflection_model
+    if name is None or name == config.model:
+        return chosen, chosen
+    elsewhere = name.startswith(("http://", "https://")) or name in _aliases(config.endpoints_path)
+    base_url = None if elsewhere else config.api_base_url
+    return chosen, choose_model(ModelChoice(name, None, base_url, config.api_key_var, config.endpoints_path))
+
+
+def _aliases(path: Path) -> set[str]:
+    if not path.is_file():
+        return set()
+    return {entry.endpoint_id for entry in load_config(path, EndpointsFile).endpoint}
+
+
+@contextlib.contextmanager
+def _opened(chosen: ChosenModel, reflection: ChosenModel, directory: GepaDirectory, note: Note) -> Iterator[Models]:
+    with contextlib.ExitStack() as stack:
+
+        def opened(model: ChosenModel, log: str) -> Any:
+            if model.folder is not None:
+                note(f"serving {model.folder}")
+            return stack.enter_context(opened_model(model, log_path=directory.logs / log))
+
+        endpoints = opened(chosen, "inference.log")
+        teachers = endpoints if reflection is chosen else opened(reflection, "reflection.log")
+        yield Models(endpoints, teachers[0], chosen.label, reflection.label)
+
+
+def _differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    pairs = [(key, before[key], after[key]) for key in before if key not in (*_CHANGEABLE, "gepa")]
+    pairs += [
+        (f"gepa.{key}", value, after["gepa"][key])
+        for key, value in before["gepa"].items()
+        if key not in _CHANGEABLE_SEARCH
+    ]
+    return [f"{key} was {old!r}, now {new!r}" for key, old, new in pairs if old != new]
