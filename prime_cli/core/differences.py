@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
-from prime_cli.core.distributions import t_quantile, t_two_sided
+from prime_cli.core.distributions import beta_cdf, t_quantile, t_two_sided
 from prime_cli.core.statistics import CONFIDENCE
 
 POWER = 0.8
 SIGNIFICANCE = 1 - CONFIDENCE
 _SMALL = 30
+_FEWEST = 6
+_MOST_DRAWN = 2_000
 _ENUMERATED = 16
 DRAWS = 20_000
 _QUANTILES = (0.5 + CONFIDENCE / 2, POWER)
@@ -30,7 +31,8 @@ class Difference:
         n: examples; of unpaired sides, of both together.
         degrees: degrees of freedom of the t distribution.
         p_t: of the t test; None where the differences do not vary, so that there is none.
-        p_flip: of the sign-flip permutation test; None for unpaired sides.
+        p_flip: of the sign-flip permutation test; None for unpaired sides, and where so many examples vary that the t
+            test is as good.
         flips_exact: whether `p_flip` counts all ways to flip signs, and not a sample of them.
         decided_by_flips: whether `p` is `p_flip`: few examples, or differences that are only -1, 0 and 1.
     """
@@ -42,6 +44,7 @@ class Difference:
     n: int
     degrees: float | None
     p_t: float | None
+    is_paired: bool = True
     p_flip: float | None = None
     flips_exact: bool = False
     decided_by_flips: bool = False
@@ -57,13 +60,21 @@ class Difference:
         if self.p is None:
             return "none"
         if not self.decided_by_flips and self.p_t is not None:
-            return "t test" if self.p_flip is None else "paired t test"
+            return "paired t test" if self.is_paired else "t test"
         return "exact sign-flip test" if self.flips_exact else "sign-flip test"
 
     @property
+    def is_too_small(self) -> bool:
+        """Whether no result whatever could be told from chance: of five examples all agree once in 16 times."""
+        return self.is_paired and 2 / 2**self.n > SIGNIFICANCE
+
+    @property
     def smallest_effect(self) -> float | None:
-        """The smallest true difference that a comparison like this one would show four times in five."""
-        if not self.standard_error or self.degrees is None:
+        """The smallest true difference that a comparison like this one would show four times in five.
+
+        None where none would be shown: fewer than six examples have no pattern of signs that is rare enough.
+        """
+        if not self.standard_error or self.degrees is None or self.is_too_small:
             return None
         return sum(t_quantile(q, self.degrees) for q in _QUANTILES) * self.standard_error
 
@@ -74,7 +85,7 @@ class Difference:
             return None
         ratio = self.standard_error * math.sqrt(self.n) / abs(self.mean)
         # With the normal distribution the number can be written down; with t it is a few more.
-        n = max(2, math.ceil((sum(map(NormalDist().inv_cdf, _QUANTILES)) * ratio) ** 2))
+        n = max(_FEWEST, math.ceil((sum(map(NormalDist().inv_cdf, _QUANTILES)) * ratio) ** 2))
         if n > _MOST_EXAMPLES:
             return None
         while sum(t_quantile(q, n - 1) for q in _QUANTILES) * ratio > math.sqrt(n):
@@ -109,15 +120,19 @@ def paired_difference(differences: Sequence[float], *, seed: int = 0, draws: int
     if n == 0:
         return None
     mean = math.fsum(differences) / n
-    p_flip, exact = sign_flip_p(differences, seed=seed, draws=draws)
     binary = all(value in (-1.0, 0.0, 1.0) for value in differences)
     by_flips = n < _SMALL or binary
+    p_flip, exact = None, False
+    if binary or n <= _MOST_DRAWN:
+        p_flip, exact = sign_flip_p(differences, seed=seed, draws=draws)
     error = 0.0
     if n > 1:
         error = math.sqrt(math.fsum((value - mean) ** 2 for value in differences) / (n - 1) / n)
     if error <= 1e-12 * max(map(abs, differences), default=0.0) or error == 0:
-        return Difference(mean, None, None, None, n, None, None, p_flip, exact, decided_by_flips=True)
-    return _with_t(mean, error, n, float(n - 1), p_flip, exact, by_flips)
+        p_flip, exact = sign_flip_p(differences, seed=seed, draws=draws)
+        return Difference(mean, None, None, None, n, None, None, True, p_flip, exact, decided_by_flips=True)
+    found = _with_t(mean, error, n, float(n - 1), is_paired=True)
+    return replace(found, p_flip=p_flip, flips_exact=exact, decided_by_flips=by_flips)
 
 
 def unpaired_difference(first: Sequence[float], second: Sequence[float]) -> Difference | None:
@@ -132,9 +147,9 @@ def unpaired_difference(first: Sequence[float], second: Sequence[float]) -> Diff
         parts.append(squares / (len(side) - 1) / len(side) if len(side) > 1 else math.nan)
     mean, variance = means[1] - means[0], sum(parts)
     if math.isnan(variance) or variance == 0:
-        return Difference(mean, None, None, None, n, None, None)
+        return Difference(mean, None, None, None, n, None, None, is_paired=False)
     degrees = variance**2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, (first, second), strict=True))
-    return _with_t(mean, math.sqrt(variance), n, degrees, None, False, False)
+    return _with_t(mean, math.sqrt(variance), n, degrees, is_paired=False)
 
 
 def sign_flip_p(differences: Sequence[float], *, seed: int = 0, draws: int = DRAWS) -> tuple[float, bool]:
@@ -150,20 +165,18 @@ def sign_flip_p(differences: Sequence[float], *, seed: int = 0, draws: int = DRA
     if len({abs(value) for value in moved}) == 1:
         n, up = len(moved), sum(value > 0 for value in moved)
         least = min(up, n - up)
-        return min(1.0, 2 * sum(math.comb(n, k) for k in range(least + 1)) / 2**n), True
+        return min(1.0, 2 * beta_cdf(0.5, n - least, least + 1)), True  # the binomial tail up to `least`
     seen = abs(math.fsum(moved))
     limit = seen - 1e-9 * math.fsum(map(abs, moved))  # patterns that tie with the seen one must not fall to rounding
-    tables = [_signed_sums(moved[start : start + 8]) for start in range(0, len(moved), 8)]
     if len(moved) <= _ENUMERATED:
-        patterns = itertools.product(*tables)
-        extreme = sum(abs(sum(pattern)) >= limit for pattern in patterns)
-        return extreme / math.prod(map(len, tables)), True
+        patterns = _signed_sums(moved)
+        return sum(abs(one) >= limit for one in patterns) / len(patterns), True
+    padded = [*moved, *[0.0] * (-len(moved) % 8)]
+    tables = [_signed_sums(padded[start : start + 8]) for start in range(0, len(padded), 8)]
     coins = random.Random(seed)  # noqa: S311 - no secret
-    bits = [len(table) - 1 for table in tables]
     extreme = 1
     for _ in range(draws):
-        drawn = zip(tables, bits, coins.randbytes(len(tables)), strict=True)
-        extreme += abs(sum(table[byte & mask] for table, mask, byte in drawn)) >= limit
+        extreme += abs(sum(map(list.__getitem__, tables, coins.randbytes(len(tables))))) >= limit
     return extreme / (draws + 1), False
 
 
@@ -177,12 +190,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _with_t(
-    mean: float, error: float, n: int, degrees: float, p_flip: float | None, exact: bool, by_flips: bool
-) -> Difference:
+def _with_t(mean: float, error: float, n: int, degrees: float, *, is_paired: bool) -> Difference:
     half = t_quantile(0.5 + CONFIDENCE / 2, degrees) * error
-    p_t = t_two_sided(mean / error, degrees)
-    return Difference(mean, error, mean - half, mean + half, n, degrees, p_t, p_flip, exact, by_flips)
+    return Difference(
+        mean, error, mean - half, mean + half, n, degrees, t_two_sided(mean / error, degrees), is_paired=is_paired
+    )
 
 
 def _signed_sums(values: Sequence[float]) -> list[float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 _TINY = 1e-300
 _MAX_TERMS = 10_000
@@ -40,6 +41,7 @@ def t_two_sided(t: float, degrees: float) -> float:
     return beta_cdf(degrees / (degrees + t * t), degrees / 2, 0.5)
 
 
+@lru_cache(maxsize=1024)
 def t_quantile(probability: float, degrees: float) -> float:
     """Return the t below which T with `degrees` of freedom falls with this probability."""
     if probability < 0.5:

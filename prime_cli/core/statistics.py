@@ -7,7 +7,6 @@ import math
 from array import array
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from prime_cli.core.distributions import beta_quantile, t_quantile
@@ -189,6 +188,5 @@ def _mean_chance(correct: Sequence[int], total: Sequence[int], k: int, chance: A
     return Estimate(mean, error, rollouts, groups, *proportion_interval(mean, error, rollouts, groups))
 
 
-@lru_cache(maxsize=256)
 def _t(degrees: int) -> float:
     return t_quantile(0.5 + CONFIDENCE / 2, degrees)

@@ -122,8 +122,8 @@ def as_markdown(report: Report) -> str:
 
 def _verdict(letter: str, comparison: Comparison) -> str:
     difference, metric = comparison.difference, comparison.first.metric
-    if difference.p is None:
-        return "too few examples to tell anything."
+    if difference.p is None or difference.is_too_small:
+        return f"too few examples to tell anything ({_signed(difference.mean)}); it takes six at the least."
     if not comparison.changes and comparison.pairing is not None:
         return f"no example has another {metric}."
     limit = difference.smallest_effect

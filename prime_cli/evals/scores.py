@@ -13,7 +13,7 @@ from prime_cli.core.errors import BadInput, PrimeError
 from prime_cli.core.statistics import ClusteredValues, Estimate
 from prime_cli.environments.resolve import parse_environment_id
 from prime_cli.evals.figures import figures_of
-from prime_cli.evals.store import EvalDirectory
+from prime_cli.evals.store import EvalDirectory, parsed_rollout
 from prime_cli.evals.summary import PASS_THRESHOLD, EvalSummary, summarize
 from prime_cli.evals.tags import USUAL_TAGS
 
@@ -154,18 +154,12 @@ def _value(metric: str, reward: float, metrics: Mapping[str, float]) -> float | 
 def _rollouts(directory: EvalDirectory, scores: Scores) -> Iterator[dict[str, Any]]:
     """Yield the rollouts one by one; lines that cannot be read, as a crash leaves them, are counted and passed over."""
     try:
-        with directory.results.open("rb") as file:
-            for line in file:
-                try:
-                    rollout = json.loads(line)
-                except ValueError:
-                    rollout = None
-                if isinstance(rollout, dict):
-                    yield rollout
-                elif line.strip():
-                    scores.num_broken_lines += 1
-    except FileNotFoundError:
-        return
+        for line in directory.lines():
+            rollout = parsed_rollout(line)
+            if rollout is not None:
+                yield rollout
+            else:
+                scores.num_broken_lines += 1
     except OSError as error:
         raise PrimeError(f"{directory.results} cannot be read: {error.strerror}") from None
 

@@ -79,8 +79,25 @@ def test_differences_that_do_not_vary_claim_no_interval_and_no_certainty() -> No
     # three examples, all of them better: as good as two of eight ways to flip
     better = paired_difference([1.0] * 3)
     assert better is not None
-    assert (better.p, better.low) == (0.25, None)
+    assert (better.p, better.low) == (pytest.approx(0.25), None)
     assert paired_difference([]) is None
+
+
+def test_five_examples_show_nothing_however_they_come_out() -> None:
+    found = [paired_difference([0.5 + e / 100 for e in range(n)]) for n in (5, 6)]
+    assert [(one.p, one.is_too_small, one.smallest_effect is None) for one in found if one] == [
+        (0.0625, True, True), (0.03125, False, False)
+    ]  # fmt: skip
+
+
+def test_many_thousands_of_examples_take_no_time() -> None:
+    rng = random.Random(7)
+    found = paired_difference([rng.gauss(0, 1) for _ in range(20_000)])
+    assert found is not None
+    assert (found.p_flip, found.p) == (None, found.p_t)
+    many = paired_difference([rng.choice((-1.0, 0.0, 1.0)) for _ in range(20_000)])
+    assert many is not None
+    assert many.p == pytest.approx(many.p_t, abs=0.01)
 
 
 def differences(rng: random.Random, num_examples: int, lift: float = 0.0) -> list[float]:

@@ -149,10 +149,10 @@ def test_metrics_and_passes_are_compared_like_rewards(tmp_path: Path) -> None:
     assert refusal.value.hint == "it has reward, pass, turns"
 
 
-def test_a_line_that_a_crash_cut_off_is_passed_over_and_counted(tmp_path: Path) -> None:
+def test_a_line_that_is_broken_is_passed_over_and_counted_and_one_that_is_being_written_is_none(tmp_path: Path) -> None:
     directory = write_evaluation(tmp_path, "a", {0: [1.0], 1: [0.0]})
     with directory.results.open("ab") as file:
-        file.write(b'{"example_id": 2, "rew')
+        file.write(b'{"example_id": 2, "rew\n{"example_id": 2, "rew')
     scores = read_scores(directory)
     assert (scores.num_rollouts, scores.num_broken_lines) == (2, 1)
     assert read_summary(directory).num_rollouts == 2
