@@ -1,42 +1,19 @@
-"""What `prime eval` shows: progress on stderr, results on stdout."""
+"""What `prime eval` shows: averages and lists of evaluations."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from rich.markup import escape
 
 from prime_cli.core import output as out
 from prime_cli.core.errors import PrimeError
-from prime_cli.evals.record import EvalProgress, Observer
 from prime_cli.evals.store import EvalDirectory
 from prime_cli.evals.summary import EvalSummary
 
-_PLAIN_EVERY_S = 5.0
 _ERRORS_SHOWN = 3
-
-
-@contextmanager
-def progress_display() -> Iterator[Observer]:
-    """Yield an observer that shows a bar on a terminal, and a line every few seconds elsewhere."""
-    if not out.is_interactive():
-        yield _Lines().observe
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=out.stderr_console()) as display:
-        task = display.add_task("loading the environment", total=None)
-        rate = _Rate()
-
-        def observe(progress: EvalProgress) -> None:
-            display.update(task, completed=progress.num_done, total=progress.total, description=rate.line(progress))
-
-        yield observe
 
 
 def print_summary(summary: EvalSummary) -> None:
@@ -104,33 +81,3 @@ def _spread(metadata: dict[str, Any]) -> str:
         return f" [{low:.3f}, {high:.3f}]"
     error = metadata.get("reward_standard_error")
     return f" ± {error:.3f}" if isinstance(error, int | float) else ""
-
-
-class _Rate:
-    """Says how far it is, and how fast since the first look."""
-
-    def __init__(self) -> None:
-        self._first: tuple[float, int] | None = None
-
-    def line(self, progress: EvalProgress) -> str:
-        now = time.monotonic()
-        self._first = self._first or (now, progress.num_done)
-        seconds, done = now - self._first[0], progress.num_done - self._first[1]
-        parts = ["no reward yet" if progress.mean is None else f"reward {progress.mean:.3f}"]
-        if progress.num_errors:
-            parts.append(f"{progress.num_errors} errors")
-        if done and seconds > 0:
-            parts.append(f"{done / seconds:.1f} rollouts/s")
-        return ", ".join(parts)
-
-
-class _Lines:
-    def __init__(self) -> None:
-        self._rate = _Rate()
-        self._printed = time.monotonic()
-
-    def observe(self, progress: EvalProgress) -> None:
-        line = self._rate.line(progress)
-        if progress.num_done == progress.total or time.monotonic() - self._printed > _PLAIN_EVERY_S:
-            self._printed = time.monotonic()
-            out.note(f"{progress.num_done}/{progress.total}  {line}")

@@ -12,7 +12,7 @@ from typing import Any
 from prime_cli.core.files import write_json_atomically
 from prime_cli.environments.installed import find_installed
 from prime_cli.environments.resolve import EnvironmentId
-from prime_cli.environments.workspace import local_environment_folder, workspace_python
+from prime_cli.environments.workspace import ENVIRONMENTS, local_environment_folder, workspace_python
 
 _METADATA = Path(".prime") / ".env-metadata.json"
 
@@ -44,9 +44,9 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def eval_defaults(identity: EnvironmentId) -> EvalDefaults:
+def eval_defaults(identity: EnvironmentId, environments: Path = ENVIRONMENTS) -> EvalDefaults:
     """Return the defaults of a local environment, else of the installed one, else the general ones."""
-    folder = local_environment_folder(identity.name)
+    folder = local_environment_folder(identity.name, environments)
     if folder is not None:
         pyproject: Path | None = folder / "pyproject.toml"
     else:

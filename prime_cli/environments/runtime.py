@@ -44,7 +44,7 @@ class EnvironmentSpec:
     """Which environment, with which arguments of its `load_environment`; `name` is how it is called in logs.
 
     Its processes get `variables` beside the environment variables of this one. `limits` bound its rollouts, see
-    `worker_limits.py`.
+    `worker_limits.py`. `attributes` are set on the environment when it is loaded, as verifiers' `set_kwargs` does.
     """
 
     id: str
@@ -52,6 +52,7 @@ class EnvironmentSpec:
     name: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     limits: Mapping[str, int] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class ModelEndpoint:
     """An OpenAI-compatible model: `base_url` ends in /v1.
 
     The client type `renderer` renders messages with the tokenizer in the folder `tokenizer`, as its `renderer` says.
+    `headers_from_state` names headers whose values are read from the state of the rollout, by its keys.
     """
 
     base_url: str
@@ -68,6 +70,11 @@ class ModelEndpoint:
     headers: Mapping[str, str] = field(default_factory=dict)
     tokenizer: str | None = None
     renderer: str = "auto"
+    headers_from_state: Mapping[str, str] = field(default_factory=dict)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the endpoint as a worker is told it."""
+        return {**asdict(self), "headers": dict(self.headers), "headers_from_state": dict(self.headers_from_state)}
 
 
 @dataclass(frozen=True)
@@ -200,7 +207,7 @@ class EnvironmentWorkers:
         request = self._least_busy().request(
             "group",
             inputs=list(inputs),
-            endpoint={**asdict(endpoint), "headers": dict(endpoint.headers)},
+            endpoint=endpoint.as_data(),
             sampling_args=dict(sampling_args),
             state_columns=list(state_columns),
             seeds=None if seeds is None else list(seeds),
@@ -221,7 +228,7 @@ class EnvironmentWorkers:
         request = self._least_busy().request(
             "rollout",
             input=dict(example),
-            endpoint={**asdict(endpoint), "headers": dict(endpoint.headers)},
+            endpoint=endpoint.as_data(),
             sampling_args=dict(sampling_args),
             state_columns=list(state_columns),
         )
@@ -291,7 +298,11 @@ class _Worker:
         self._connection = connection
         try:
             info: dict[str, Any] = await connection.send(
-                "load", env=self._spec.id, args=self._spec.args, limits=dict(self._spec.limits)
+                "load",
+                env=self._spec.id,
+                args=self._spec.args,
+                limits=dict(self._spec.limits),
+                attributes=dict(self._spec.attributes),
             )
         except EnvironmentWorkerDied:
             self._deaths += 1

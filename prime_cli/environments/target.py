@@ -31,7 +31,7 @@ class EnvironmentTarget:
     defaults: EvalDefaults
 
 
-def locate_target(text: str) -> EnvironmentTarget:
+def locate_target(text: str, environments: Path = ENVIRONMENTS) -> EnvironmentTarget:
     """Say where the environment `text` is, or will be once it is installed: nothing is installed or imported.
 
     Raises:
@@ -44,25 +44,26 @@ def locate_target(text: str) -> EnvironmentTarget:
         return EnvironmentTarget(identity, python, (folder.resolve(),), eval_defaults(identity))
     identity = parse_environment_id(text)
     # With an owner it is the hub's copy that is asked for, whatever lies in the workspace.
-    search_path = () if identity.owner else tuple(search_path_of(identity.name))
-    return EnvironmentTarget(identity, python, search_path, eval_defaults(identity))
+    search_path = () if identity.owner else tuple(search_path_of(identity.name, environments))
+    return EnvironmentTarget(identity, python, search_path, eval_defaults(identity, environments))
 
 
-def find_target(text: str, note: Callable[[str], None]) -> EnvironmentTarget:
+def find_target(text: str, note: Callable[[str], None], environments: Path = ENVIRONMENTS) -> EnvironmentTarget:
     """Find the environment `text`: a folder, a name of the workspace or of the interpreter, or owner/name[@version].
 
-    One with an owner is installed from its hub first, unless it is there.
+    One with an owner is installed from its hub first, unless it is there. `environments` is where those of the
+    workspace lie.
 
     Raises:
         BadInput: the text is no name of an environment.
         PrimeError: there is no such environment; offers the nearest names.
     """
-    located = locate_target(text)
+    located = locate_target(text, environments)
     ensure_installed(located.identity, note)
     if not _can_be_imported(located.python, located.identity.module, located.search_path):
-        raise _unknown_environment(located.identity, located.python)
+        raise _unknown_environment(located.identity, located.python, environments)
     # What was just installed may bring defaults of its own.
-    return replace(located, defaults=eval_defaults(located.identity))
+    return replace(located, defaults=eval_defaults(located.identity, environments))
 
 
 def _can_be_imported(python: Path, module: str, search_path: tuple[Path, ...]) -> bool:
@@ -71,12 +72,12 @@ def _can_be_imported(python: Path, module: str, search_path: tuple[Path, ...]) -
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
 
 
-def _unknown_environment(identity: EnvironmentId, python: Path) -> PrimeError:
-    local = [folder.parent.name.replace("_", "-") for folder in ENVIRONMENTS.glob("*/pyproject.toml")]
+def _unknown_environment(identity: EnvironmentId, python: Path, environments: Path) -> PrimeError:
+    local = [folder.parent.name.replace("_", "-") for folder in environments.glob("*/pyproject.toml")]
     known = sorted({*local, *inspect_interpreter(python).distributions})
     nearest = difflib.get_close_matches(identity.distribution, known, n=3)
     if nearest:
         hint = f"did you mean {' or '.join(repr(name) for name in nearest)}?"
     else:
         hint = f"install it with `prime env install OWNER/{identity.name}`, or write it with `prime env init`"
-    return PrimeError(f"no environment {identity.name!r} is installed for {python}, nor in {ENVIRONMENTS}/", hint)
+    return PrimeError(f"no environment {identity.name!r} is installed for {python}, nor in {environments}/", hint)

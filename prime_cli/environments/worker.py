@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import difflib
 import gc
 import importlib
 import importlib.metadata
@@ -67,6 +68,7 @@ class EnvironmentHost:
         except (RuntimeError, ValueError) as error:
             # The library wraps what load_environment raised in a sentence of its own.
             raise error.__cause__ or error from None
+        _set_attributes(name, environment, request.get("attributes") or {})
         worker_scoring.watch_rubric(environment.rubric, ScoringError)
         try:
             worker_limits.limit_rollouts(environment, request.get("limits") or {})
@@ -133,6 +135,11 @@ class EnvironmentHost:
         if key not in self._clients:
             self._clients[key] = worker_client.takes_empty_answers(_client_of_type(endpoint))
             worker_seeds.watch_requests(self._clients[key])
+            worker_client.sends_headers_from_state(
+                self._clients[key],
+                endpoint.get("headers_from_state") or {},
+                among_arguments=endpoint["client_type"] == _RENDERER,
+            )
         return self._clients[key]
 
 
@@ -191,6 +198,17 @@ def _check_arguments(name: str, load_environment: Callable[..., Any], args: dict
     if unknown:
         takes = f"it takes: {', '.join(parameters)}" if parameters else "it takes none"
         raise Refused(f"the environment {name} has no argument {', '.join(unknown)}; {takes}")
+
+
+def _set_attributes(name: str, environment: Any, attributes: dict[str, Any]) -> None:
+    """Set what the user chose on the environment; one that it does not have is a misspelling."""
+    for key in attributes:
+        if not hasattr(environment, key) and not hasattr(environment, f"set_{key}"):
+            known = [known for known in vars(environment) if not known.startswith("_")]
+            nearest = difflib.get_close_matches(key, known, n=1)
+            says = f"did you mean {nearest[0]!r}?" if nearest else f"it has: {', '.join(sorted(known))}"
+            raise Refused(f"the environment {name} has no attribute {key!r}; {says}")
+    environment.set_kwargs(**attributes)
 
 
 def _with_message(output: dict[str, Any]) -> dict[str, Any]:

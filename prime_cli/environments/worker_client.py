@@ -8,6 +8,7 @@ option that is not part of the body) is left to the client's own path, with its 
 
 from __future__ import annotations
 
+import functools
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -146,6 +147,29 @@ def takes_empty_answers(client: Any) -> Any:
 
     client.raise_from_native_response = refuse_unsampled
     return client
+
+
+def sends_headers_from_state(client: Any, keys: dict[str, str], *, among_arguments: bool) -> None:
+    """Let `client`, one of the library's, send headers whose values are those of the rollout's state under `keys`.
+
+    Args:
+        among_arguments: this kind of client looks for headers among the sampling arguments.
+    """
+    if not keys:
+        return
+    get_response = client.get_response
+
+    @functools.wraps(get_response)
+    async def with_headers(prompt: Any, model: Any, sampling_args: Any, *rest: Any, **named: Any) -> Any:
+        state = named.get("state") or {}
+        headers = {name: str(state[key]) for name, key in keys.items() if state.get(key) is not None}
+        if among_arguments:
+            sampling_args = {**(sampling_args or {}), "extra_headers": headers}
+        elif headers:
+            named["extra_headers"] = headers
+        return await get_response(prompt, model, sampling_args, *rest, **named)
+
+    client.get_response = with_headers
 
 
 def _was_sampled(response: Any) -> bool:

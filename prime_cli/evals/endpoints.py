@@ -6,18 +6,20 @@ import contextlib
 import difflib
 import ipaddress
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 import httpx
 from pydantic import AliasChoices, Field
 
 from prime_cli.core.config_file import StrictModel, load_config
-from prime_cli.core.errors import BadInput, PrimeError
-from prime_cli.environments.runtime import ModelEndpoint
+from prime_cli.core.context import load_settings
+from prime_cli.core.credentials import load_api_key
+from prime_cli.core.errors import BadInput, NotLoggedIn, PrimeError
+from prime_cli.environments.runtime import ClientType, ModelEndpoint
+from prime_cli.evals.providers import PROVIDERS
 from prime_cli.models.folder import check_model_folder
 
 ENDPOINTS_FILE = Path("configs/endpoints.toml")
@@ -32,31 +34,71 @@ class EndpointEntry(StrictModel):
     model: str = Field(min_length=1)
     url: str = Field(min_length=1, validation_alias=AliasChoices("url", "api_base_url"))
     key: str | None = Field(default=None, validation_alias=AliasChoices("key", "api_key_var"))
-    type: Literal["openai_chat_completions", "openai_chat_completions_token"] = Field(
-        default="openai_chat_completions", validation_alias=AliasChoices("type", "api_client_type")
+    type: ClientType = Field(
+        default="openai_chat_completions",
+        validation_alias=AliasChoices("type", "api_client_type"),
+        description="How the server is spoken to.",
     )
-    headers: dict[str, str] = Field(default_factory=dict, validation_alias=AliasChoices("headers", "extra_headers"))
+    headers: dict[str, str] = Field(
+        default_factory=dict,
+        validation_alias=AliasChoices("headers", "extra_headers"),
+        description="Sent with every request.",
+    )
+    tokenizer: str | None = Field(
+        default=None, description="The folder with the model's tokenizer, which the type `renderer` needs."
+    )
 
     def endpoint(self) -> ModelEndpoint:
         """Return the endpoint with its key from the environment."""
-        return ModelEndpoint(self.url, self.model, api_key_from(self.key, self.url), self.type, self.headers)
+        key = api_key_from(self.key, self.url)
+        return ModelEndpoint(self.url, self.model, key, self.type, self.headers, tokenizer=self.tokenizer)
 
 
 class EndpointsFile(StrictModel):
-    """The whole of endpoints.toml."""
+    """The aliases that `-m` takes. Entries with one `endpoint_id` are replicas of one model, which take turns."""
 
     endpoint: list[EndpointEntry] = Field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What the user chose: `model` as typed after -m, and what may go with it."""
+    """What the user chose: `model` as typed after -m, and what may go with it.
+
+    `alias_only`: the model is an alias of the endpoints and nothing else. What is said of client type, tokenizer and
+    headers goes over what stands in the endpoints' file.
+    """
 
     model: str
     model_name: str | None = None
     base_url: str | None = None
     api_key_variable: str | None = None
     endpoints_file: Path = ENDPOINTS_FILE
+    provider: str | None = None
+    alias_only: bool = False
+    client_type: ClientType | None = None
+    tokenizer: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    headers_from_state: Mapping[str, str] = field(default_factory=dict)
+
+    def applied_to(self, endpoint: ModelEndpoint) -> ModelEndpoint:
+        """Return the endpoint, spoken to as the user said.
+
+        Raises:
+            BadInput: the client type needs a tokenizer, and none is known.
+        """
+        spoken_to = replace(
+            endpoint,
+            client_type=self.client_type or endpoint.client_type,
+            tokenizer=self.tokenizer or endpoint.tokenizer,
+            headers={**endpoint.headers, **self.headers},
+            headers_from_state=dict(self.headers_from_state),
+        )
+        if spoken_to.client_type == "renderer" and spoken_to.tokenizer is None:
+            raise BadInput(
+                "the client type `renderer` needs the model's tokenizer",
+                hint="name its folder with --tokenizer, or as `tokenizer` of the endpoint",
+            )
+        return spoken_to
 
 
 @dataclass(frozen=True)
@@ -67,9 +109,16 @@ class ChosenModel:
     """
 
     label: str
+    choice: ModelChoice
     endpoints: tuple[ModelEndpoint, ...] = ()
     folder: Path | None = None
-    served_name: str | None = None
+
+    def endpoints_at(self, served: ModelEndpoint | None) -> tuple[ModelEndpoint, ...]:
+        """Return the endpoints to ask; `served` is where the folder is served, if the model is one."""
+        if self.folder is None:
+            return self.endpoints
+        assert served is not None, "a folder of weights is served before it is asked"
+        return (self.choice.applied_to(replace(served, model=self.choice.model_name or served.model)),)
 
 
 def choose_model(choice: ModelChoice) -> ChosenModel:
@@ -80,23 +129,21 @@ def choose_model(choice: ModelChoice) -> ChosenModel:
         NotAModel: the folder is not a model folder.
         PrimeError: a server does not answer, or has several models and none was named.
     """
-    if choice.base_url is not None:
-        key = api_key_from(choice.api_key_variable, choice.base_url)
-        return _answering(choice.model, ModelEndpoint(choice.base_url, choice.model, key))
-    if choice.model.startswith(("http://", "https://")):
-        key = api_key_from(choice.api_key_variable, choice.model)
-        if choice.model_name is not None:
-            return _answering(choice.model_name, ModelEndpoint(choice.model, choice.model_name, key))
-        name = only_model_at(choice.model, key)
-        return ChosenModel(name, (ModelEndpoint(choice.model, name, key),))
+    asked = _asked_server(choice)
+    if asked is not None:
+        return _answering(choice, asked)
     entries = _entries(choice)
     replicas = [entry for entry in entries if entry.endpoint_id == choice.model]
     if replicas:
-        return _answering(replicas[0].model, *(entry.endpoint() for entry in replicas))
+        endpoints = [entry.endpoint() for entry in replicas]
+        if choice.api_key_variable is not None:
+            keys = [api_key_from(choice.api_key_variable, endpoint.base_url) for endpoint in endpoints]
+            endpoints = [replace(endpoint, api_key=key) for endpoint, key in zip(endpoints, keys, strict=True)]
+        return _answering(choice, *endpoints)
     folder = Path(choice.model).expanduser()
-    if folder.exists() or choice.model.startswith((".", "/", "~")):
+    if not choice.alias_only and (folder.exists() or choice.model.startswith((".", "/", "~"))):
         check_model_folder(folder)
-        return ChosenModel(choice.model.rstrip("/"), folder=folder, served_name=choice.model_name)
+        return ChosenModel(choice.model.rstrip("/"), choice, folder=folder)
     raise _unknown_model(choice, [entry.endpoint_id for entry in entries])
 
 
@@ -110,10 +157,21 @@ def opened_model(chosen: ChosenModel, *, log_path: Path) -> Iterator[tuple[Model
     if chosen.folder is None:
         yield chosen.endpoints
         return
+    with served_folder(chosen.folder, log_path=log_path) as served:
+        yield chosen.endpoints_at(served)
+
+
+@contextlib.contextmanager
+def served_folder(folder: Path, *, log_path: Path) -> Iterator[ModelEndpoint]:
+    """Serve a folder of weights for as long as the context lasts, and yield where.
+
+    Raises:
+        ProcessDied: the server did not start.
+    """
     from prime_cli.rl.inference.serving import serve_model_folder
 
-    with serve_model_folder(chosen.folder, log_path=log_path) as served:
-        yield (ModelEndpoint(served.base_url, chosen.served_name or served.model),)
+    with serve_model_folder(folder, log_path=log_path) as served:
+        yield ModelEndpoint(served.base_url, served.model, tokenizer=str(folder.resolve()))
 
 
 def api_key_from(variable: str | None, url: str) -> str:
@@ -126,6 +184,26 @@ def api_key_from(variable: str | None, url: str) -> str:
     if variable and not value and not _is_on_this_machine(url):
         raise PrimeError(f"the environment variable {variable} is not set", hint=f"it holds the API key of {url}")
     return value or "EMPTY"
+
+
+def _asked_server(choice: ModelChoice) -> ModelEndpoint | None:
+    """Return the server that the choice itself names, by its address or as a provider; None when it names none."""
+    variable = choice.api_key_variable
+    if choice.provider is not None:
+        provider = PROVIDERS[choice.provider]
+        if provider.url is None:
+            settings = load_settings()
+            key = api_key_from(variable, settings.inference_url) if variable else load_api_key(settings)
+            if key is None:
+                raise NotLoggedIn(settings.base_url)
+            return ModelEndpoint(settings.inference_url, choice.model, key)
+        return ModelEndpoint(provider.url, choice.model, api_key_from(variable or provider.api_key_var, provider.url))
+    if choice.base_url is not None:
+        return ModelEndpoint(choice.base_url, choice.model, api_key_from(variable, choice.base_url))
+    if choice.model.startswith(("http://", "https://")):
+        key = api_key_from(variable, choice.model)
+        return ModelEndpoint(choice.model, choice.model_name or only_model_at(choice.model, key), key)
+    return None
 
 
 def only_model_at(base_url: str, api_key: str) -> str:
@@ -149,18 +227,19 @@ def only_model_at(base_url: str, api_key: str) -> str:
     return names[0]
 
 
-def _answering(label: str, *endpoints: ModelEndpoint) -> ChosenModel:
+def _answering(choice: ModelChoice, *endpoints: ModelEndpoint) -> ChosenModel:
     """Return the model once its servers were seen to answer, whatever they say: better now than once per rollout."""
-    for endpoint in endpoints:
-        _ask_for_models(endpoint.base_url, endpoint.api_key)
-    return ChosenModel(label, endpoints)
+    spoken_to = tuple(choice.applied_to(endpoint) for endpoint in endpoints)
+    for endpoint in spoken_to:
+        _ask_for_models(endpoint.base_url, endpoint.api_key, endpoint.headers)
+    return ChosenModel(spoken_to[0].model, choice, spoken_to)
 
 
-def _ask_for_models(base_url: str, api_key: str) -> httpx.Response:
+def _ask_for_models(base_url: str, api_key: str, headers: Mapping[str, str] = {}) -> httpx.Response:
     timeout = httpx.Timeout(_ANSWER_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
-    headers = {"Authorization": f"Bearer {api_key}"}
+    all_headers = {"Authorization": f"Bearer {api_key}", **headers}
     try:
-        return httpx.get(f"{base_url.rstrip('/')}/models", headers=headers, timeout=timeout, follow_redirects=True)
+        return httpx.get(f"{base_url.rstrip('/')}/models", headers=all_headers, timeout=timeout, follow_redirects=True)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise PrimeError(
             f"no OpenAI-compatible server answers at {base_url}: {_first_line(error)}",

@@ -21,12 +21,16 @@ _REST_PER_WRITE = 20  # the averages of very many rollouts take a while
 
 @dataclass(frozen=True)
 class EvalProgress:
-    """How far an evaluation is. `mean` is over the rollouts without an error, None while there is none."""
+    """How far an evaluation is. `mean` is over the rollouts without an error, None while there is none.
+
+    `standard_error` is that of the mean, as of a moment ago.
+    """
 
     num_done: int
     num_errors: int
     total: int
     mean: float | None
+    standard_error: float | None = None
 
 
 Observer = Callable[[EvalProgress], None]
@@ -62,6 +66,7 @@ class EvalRecord:
         self._tools: Any = None
         self._started = time.time()
         self._next_write = 0.0
+        self._standard_error: float | None = None
         self.write_metadata()
         self._show()
 
@@ -98,6 +103,7 @@ class EvalRecord:
         """Bring metadata.json up to date; the keys are verifiers' own, and ours after them."""
         began = time.time()
         summary = self.summary()
+        self._standard_error = summary.reward.standard_error if summary.reward else None
         settings = self._settings.as_metadata()
         self._directory.write_metadata(
             {
@@ -139,4 +145,5 @@ class EvalRecord:
 
     def _show(self) -> None:
         tally = self._tally
-        self._observe(EvalProgress(tally.num_rollouts, tally.num_errors, self._total, tally.mean_reward))
+        done, errors, mean = tally.num_rollouts, tally.num_errors, tally.mean_reward
+        self._observe(EvalProgress(done, errors, self._total, mean, self._standard_error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from prime_cli.environments.runtime import (
 )
 from prime_cli.evals.dispatch import dispatch
 from prime_cli.evals.examples import Examples, chosen_examples
+from prime_cli.evals.permits import Permits
 from prime_cli.evals.record import EvalRecord, Observer
 from prime_cli.evals.resume import Kept, keep_finished
 from prime_cli.evals.settings import EvalSettings
@@ -48,12 +50,14 @@ async def run_evaluation(
     *,
     python: Path,
     search_path: Sequence[Path] = (),
+    permits: Permits | None = None,
     note: Note = lambda _: None,
 ) -> EvalSummary:
     """Run what is not in `directory` yet, appending each finished rollout there.
 
     Args:
         endpoints: replicas of the model, which take turns.
+        permits: how many rollouts may run at once, shared with other evaluations; only as the settings say if None.
         python: the interpreter that has the environment, or `verifiers` and finds it on `search_path`.
         note: told of what was found amiss in the results.
 
@@ -62,7 +66,7 @@ async def run_evaluation(
         PrimeError: it has no examples in the split, or the results cannot be written.
     """
     workers = EnvironmentWorkers(
-        EnvironmentSpec(settings.environment.name, settings.env_args),
+        EnvironmentSpec(settings.environment.name, settings.env_args, attributes=settings.extra_env_kwargs),
         python=python,
         num_workers=settings.num_workers,
         log_directory=directory.path / "logs",
@@ -70,6 +74,11 @@ async def run_evaluation(
     )
     try:
         info = await workers.start()
+        if settings.independent_scoring and info.needs_group_scoring:
+            raise PrimeError(
+                f"{settings.environment} scores the rollouts of an example together",
+                hint="leave --independent-scoring out",
+            )
         examples = chosen_examples(workers, info, settings)
         kept = await _finished(examples, info, settings, directory, note)
         record = EvalRecord(
@@ -78,7 +87,7 @@ async def run_evaluation(
             total=len(examples) * settings.rollouts_per_example, observe=observe,
         )  # fmt: skip
         with record.kept_up_to_date():
-            await _carry_out(examples, kept.rollouts_of, info, settings, workers, endpoints, record)
+            await _carry_out(examples, kept.rollouts_of, info, settings, workers, endpoints, record, permits)
     finally:
         await workers.close()
     return record.summary()
@@ -120,6 +129,7 @@ async def _carry_out(
     workers: EnvironmentWorkers,
     endpoints: Sequence[ModelEndpoint],
     record: EvalRecord,
+    permits: Permits | None,
 ) -> None:
     """Run what is missing, so many rollouts at once as the settings say; `done` counts those of each example."""
     turns = itertools.cycle(endpoints)
@@ -130,7 +140,9 @@ async def _carry_out(
                 yield work
 
     async def carry_out(work: Work) -> None:
-        record.add(await _run(work, next(turns), settings, workers))
+        async with permits.taken(work.num_rollouts) if permits is not None else contextlib.nullcontext():
+            rollouts = await _run(work, next(turns), settings, workers)
+        record.add(rollouts)
 
     def admit(num_rollouts: int, in_flight: int) -> float:
         return 0.0 if in_flight == 0 or in_flight + num_rollouts <= settings.max_concurrent else math.inf

@@ -17,7 +17,9 @@ class EvalSettings:
 
     `num_examples` -1 takes all. With a `seed` the examples are drawn at random by it, else they are the first ones.
     `max_concurrent` counts rollouts. `model` is the name under which results are filed. With `retry_errors` a resumed
-    evaluation runs the failed rollouts again.
+    evaluation runs the failed rollouts again. `extra_env_kwargs` are set on the loaded environment. With
+    `independent_scoring` one that scores the rollouts of an example together is refused. `name` is how the evaluation
+    is called where it is shown; one that is resumed may be given another.
     """
 
     environment: EnvironmentId
@@ -32,6 +34,9 @@ class EvalSettings:
     state_columns: tuple[str, ...] = ()
     num_workers: int = 1
     retry_errors: bool = False
+    extra_env_kwargs: dict[str, Any] = field(default_factory=dict)
+    independent_scoring: bool = False
+    name: str | None = None
 
     def __post_init__(self) -> None:
         if self.num_examples == 0 or self.num_examples < -1:
@@ -50,6 +55,8 @@ class EvalSettings:
             "sampling_args": self.sampling_args,
             "split": self.split,
             "state_columns": list(self.state_columns),
+            **({"extra_env_kwargs": self.extra_env_kwargs} if self.extra_env_kwargs else {}),
+            **({"name": self.name} if self.name else {}),
         }
 
     def check_resumes(self, saved: Mapping[str, Any]) -> None:
@@ -58,13 +65,23 @@ class EvalSettings:
         Raises:
             BadInput: names each setting that differs.
         """
-        asked = self.as_metadata()
-        del asked["num_examples"]
-        different = [
-            f"{key} was {saved.get(key)!r}, now {value!r}" for key, value in asked.items() if saved.get(key) != value
-        ]
+        different = self._different(saved)
         if different:
             raise BadInput(
                 f"that evaluation had other settings: {'; '.join(different)}",
                 hint="leave them out to go on with what it had, or start a new evaluation without --resume",
             )
+
+    def goes_on_from(self, saved: Mapping[str, Any]) -> bool:
+        """Say whether an evaluation with the metadata `saved` is this one, with no more examples than this one."""
+        had = saved.get("num_examples")
+        fewer = self.num_examples < 0 or (isinstance(had, int) and 0 <= had <= self.num_examples)
+        return fewer and not self._different(saved)
+
+    def _different(self, saved: Mapping[str, Any]) -> list[str]:
+        asked = {"extra_env_kwargs": None, **self.as_metadata()}
+        for free in ("num_examples", "name"):
+            asked.pop(free, None)
+        return [
+            f"{key} was {saved.get(key)!r}, now {value!r}" for key, value in asked.items() if saved.get(key) != value
+        ]

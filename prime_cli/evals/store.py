@@ -19,6 +19,7 @@ from typing import Any
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.core.files import write_json_atomically
+from prime_cli.environments.workspace import ENVIRONMENTS
 
 RESULTS = "results.jsonl"
 METADATA = "metadata.json"
@@ -192,11 +193,11 @@ def _cannot_be_written(path: Path, error: OSError) -> PrimeError:
     )
 
 
-def outputs_root(module: str, override: Path | None) -> Path:
+def outputs_root(module: str, override: Path | None, environments: Path = ENVIRONMENTS) -> Path:
     """Return where evaluations of an environment are filed: its own `outputs`, else the workspace's."""
     if override is not None:
         return override
-    folder = Path("environments") / module
+    folder = environments / module
     return (folder if folder.is_dir() else Path()) / "outputs"
 
 
@@ -206,8 +207,7 @@ def new_eval_directory(root: Path, environment: str, model: str) -> EvalDirector
     Raises:
         PrimeError: the folder cannot be created.
     """
-    label = f"{environment.replace('/', '--')}--{model.strip('./').replace('/', '--')}"
-    path = root / "evals" / label / secrets.token_hex(4)
+    path = _folder_of(root, environment, model) / secrets.token_hex(4)
     try:
         path.mkdir(parents=True)
     except OSError as error:
@@ -215,6 +215,16 @@ def new_eval_directory(root: Path, environment: str, model: str) -> EvalDirector
             f"{path} cannot be created: {error.strerror}", hint="choose another folder with --output-dir"
         ) from None
     return EvalDirectory(path)
+
+
+def evaluations_of(root: Path, environment: str, model: str) -> list[EvalDirectory]:
+    """Return the evaluations of a model on an environment that are filed under `root`, newest first."""
+    found = [EvalDirectory(path.parent) for path in _folder_of(root, environment, model).glob(f"*/{METADATA}")]
+    return sorted(found, key=lambda directory: directory.metadata.stat().st_mtime, reverse=True)
+
+
+def _folder_of(root: Path, environment: str, model: str) -> Path:
+    return root / "evals" / f"{environment.replace('/', '--')}--{model.strip('./').replace('/', '--')}"
 
 
 def remove_if_empty(directory: EvalDirectory) -> None:

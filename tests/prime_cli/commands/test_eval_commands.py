@@ -188,7 +188,7 @@ def test_when_every_rollout_fails_the_exit_code_says_so_and_nothing_is_scored(wo
         (["./configs", "-m", "mine"], 1, "pyproject.toml"),
         (["squares", "-m", "mine", "-a", "{"], 2, "--env-args is not JSON"),
         (["squares", "-m", "mine", "-S", "[1]"], 2, "not a JSON object"),
-        (["squares", "-m", "mine", "--split", "test"], 2, "no such split"),
+        (["squares", "-m", "mine", "--split", "test"], 2, "input should be 'train' or 'eval'"),
         (["nowhere", "-m", "mine"], 1, "no environment 'nowhere' is installed"),
         (["squares", "-m", "mine", "-a", '{"sice": 3}'], 1, "has no argument 'sice'; it takes: size"),
         (["a b", "-m", "mine"], 2, "not the name of an environment"),
