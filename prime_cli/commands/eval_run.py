@@ -141,7 +141,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     given = {key: value for key, value in options.items() if value not in (None, ()) and key != "environment"}
     for key, option in (("sampling", "--sampling-args"), ("args", "--env-args"), ("extra_env_kwargs", "-x")):
         if key in given:
-            given[key] = _json(given[key], option)
+            given[key] = json_option(given[key], option)
     if "resume" in given:
         given["resume"] = True if given["resume"] == _LATEST else Path(given["resume"])
     return given
@@ -178,7 +178,12 @@ def _plan(environment: str, given: dict[str, Any], warnings: list[str], problems
     return EvalPlan(plan.requests, plan.max_concurrent, [*warnings, *plan.warnings])
 
 
-def _json(text: str, option: str) -> dict[str, Any]:
+def json_option(text: str, option: str) -> dict[str, Any]:
+    """Return the JSON object that was given to an option.
+
+    Raises:
+        BadInput: it is none.
+    """
     import json
 
     from prime_cli.core.errors import BadInput

@@ -150,6 +150,6 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 def _json(text: str | None, option: str) -> dict[str, Any]:
-    from prime_cli.commands.eval import _json
+    from prime_cli.commands.eval_run import json_option
 
-    return _json(text, option) or {}
+    return json_option(text, option) if text is not None else {}
