@@ -11,7 +11,9 @@ from prime_cli.commands import eval_plot
 if TYPE_CHECKING:
     from prime_cli.evals.comparison_report import Report
 
-Evaluation = Annotated[str, typer.Argument(metavar="EVALUATION", help="A folder, an id, or the beginning of an id.")]
+Evaluation = Annotated[
+    str, typer.Argument(metavar="EVALUATION", help="A folder, an id, the beginning of an id, or hub:ID.")
+]
 By = Annotated[
     str | None, typer.Option("--by", metavar="TAG", help="Also apart by a tag, such as task or info.difficulty.")
 ]
@@ -27,7 +29,7 @@ def register(app: typer.Typer) -> None:
 def compare(
     evaluations: Annotated[
         list[str],
-        typer.Argument(metavar="A B [C]...", help="Folders, ids, or the beginnings of ids; A is the baseline."),
+        typer.Argument(metavar="A B [C]...", help="Folders, ids, beginnings of ids, or hub:ID; A is the baseline."),
     ],
     metric: Annotated[
         str, typer.Option("--metric", "-m", help="reward, pass, or a metric of the environment.")

@@ -13,7 +13,7 @@ _WIDEST = 120
 
 def plot(
     evaluations: Annotated[
-        list[str], typer.Argument(metavar="EVALUATION...", help="Folders, ids, or the beginnings of ids.")
+        list[str], typer.Argument(metavar="EVALUATION...", help="Folders, ids, beginnings of ids, or hub:ID.")
     ],
     picture: Annotated[Path | None, typer.Option("--save", help="Write a picture here (.png or .svg).")] = None,
     metric: Annotated[

@@ -1,4 +1,4 @@
-"""Finds an evaluation by what a user types: its folder, its id, or the beginning of its id."""
+"""Finds an evaluation by what a user types: its folder, its id, the beginning of its id, or an id of the hub."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from pathlib import Path
 from prime_cli.core.errors import BadInput
 from prime_cli.evals.store import METADATA, EvalDirectory, default_roots, evaluations_at, find_evaluations
 
+HUB = "hub:"
+"""What an evaluation of the hub is told by, before its id."""
+
 
 def find_evaluation(text: str, roots: Iterable[Path] | None = None) -> EvalDirectory:
     """Return the evaluation that is meant by a folder, or by an id or the unique beginning of one in this workspace.
 
+    `hub:ID` is one of the hub, which is fetched.
+
     Raises:
         BadInput: there is none, or several; names them.
+        HubError: the hub has none, or does not show it.
     """
+    if text.startswith(HUB):
+        return _from_hub(text.removeprefix(HUB))
     path = Path(text)
     if (path / METADATA).is_file():
         return EvalDirectory(path)
@@ -31,6 +39,16 @@ def find_evaluation(text: str, roots: Iterable[Path] | None = None) -> EvalDirec
     if found:
         raise BadInput(f"{text!r} is the beginning of {len(found)} evaluations", hint=_names(found))
     raise BadInput(f"there is no evaluation {text!r} here", hint="`prime eval list` shows those there are")
+
+
+def _from_hub(evaluation_id: str) -> EvalDirectory:
+    from prime_cli.evals.fetch import fetch_evaluation
+    from prime_cli.hub.client import connect
+
+    if not evaluation_id.isalnum():
+        raise BadInput(f"{evaluation_id!r} is not the id of an evaluation", hint="`prime eval list --hub` shows yours")
+    with connect(login_required=False) as client:
+        return fetch_evaluation(client, evaluation_id)
 
 
 def _names(directories: Iterable[EvalDirectory]) -> str:

@@ -106,6 +106,19 @@ def test_an_evaluation_is_pushed_and_read_back(workspace: Workspace) -> None:
     assert evaluation in workspace.prime("eval", "list", "--hub", "--plain").stdout
 
 
+def test_an_evaluation_of_the_hub_is_compared_with_one_that_is_here(workspace: Workspace) -> None:
+    after = [{**rollout, "reward": 1.0} for rollout in rollouts(220)]
+    evaluation = workspace.json("eval", "push", str(workspace.write("after", after)))["evaluation_id"]
+    workspace.write("before", rollouts(220))
+    found = workspace.json("eval", "compare", "before", f"hub:{evaluation}")["comparisons"][0]
+    assert (found["pairing"]["pairs"], found["difference"]) == (110, 0.5)
+    fetched = workspace.folder / "outputs/evals/hub" / evaluation
+    written = (fetched / "metadata.json").stat().st_mtime_ns
+    assert workspace.json("eval", "show", f"hub:{evaluation}")["num_rollouts"] == 220
+    assert (fetched / "metadata.json").stat().st_mtime_ns == written
+    assert "not found" in workspace.prime("eval", "show", "hub:nothing", code=1).stderr.lower()
+
+
 def test_a_repeated_push_goes_on_with_the_same_evaluation(workspace: Workspace) -> None:
     folder = workspace.write("again", rollouts(4))
     first = workspace.json("eval", "push", str(folder))
