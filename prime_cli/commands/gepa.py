@@ -150,6 +150,15 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 def _json(text: str | None, option: str) -> dict[str, Any]:
-    from prime_cli.commands.eval_run import json_option
+    import json
 
-    return json_option(text, option) if text is not None else {}
+    from prime_cli.core.errors import BadInput
+
+    example = f"""for example {option} '{{"key": 1}}'"""
+    try:
+        value = json.loads(text or "{}")
+    except ValueError as error:
+        raise BadInput(f"{option} is not JSON: {error}", hint=example) from None
+    if not isinstance(value, dict):
+        raise BadInput(f"{option} is not a JSON object", hint=example)
+    return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.markup import escape
@@ -28,28 +28,30 @@ def progress_display() -> Iterator[Observer]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bar(*columns, console=out.stderr_console(), transient=True) as display:
-        task = display.add_task("", total=None)
+        task = display.add_task("loading the environment", total=None)
+        pace = _Pace()
 
         def observe(progress: Progress) -> None:
-            text = escape(f"{progress.phase}\n{progress_line(progress)}")
-            display.update(task, completed=progress.calls, total=progress.max_calls, description=text)
+            text = escape(
+                f"{progress.phase}\n{', '.join(filter(None, (progress_line(progress), pace.left(progress))))}"
+            )
+            done, total = progress.done
+            display.update(task, completed=done, total=total, description=text)
 
         yield observe
 
 
-def progress_line(progress: Progress) -> str:
-    """Return scores, candidates, errors and cost in words."""
+def progress_line(progress: Progress, left: str = "") -> str:
+    """Return scores, candidates, errors, cost and the time left in words."""
     parts = []
     if progress.baseline is not None and progress.best is not None:
         parts.append(f"initial {progress.baseline:.3f}, best {progress.best:.3f} (candidate {progress.best_candidate})")
-        parts.append(f"{progress.proposals} proposals, {progress.candidates - 1} accepted")
-    if progress.comparison_calls:
-        parts.append(f"{progress.comparison_calls} held-out calls")
+        parts.append(f"{progress.proposals} proposed, {progress.candidates - 1} accepted")
     if progress.errors:
         parts.append(f"{progress.errors} rollouts failed")
     if progress.cost is not None:
         parts.append(f"${progress.cost:.4f}")
-    return ", ".join(parts) or "no score yet"
+    return ", ".join(filter(None, [*parts, left])) or "no score yet"
 
 
 def show_plan(plan: Plan) -> None:
@@ -107,13 +109,35 @@ def _lineage(summary: GepaSummary) -> list[tuple[object, ...]]:
     return rows
 
 
+class _Pace:
+    """Says how long it will take, from how long the calls took that were really made."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began: float | None = None
+
+    def left(self, progress: Progress) -> str:
+        """Return the time left in words, empty before there is a pace."""
+        now = self._clock()
+        made = progress.calls + progress.comparison_calls - progress.replayed
+        if self._began is None or not made:
+            self._began = now
+            return ""
+        done, total = progress.done
+        seconds = (now - self._began) / made * (total - done)
+        return f"about {seconds / 60:.0f} min left" if seconds > 90 else f"about {seconds:.0f} s left"
+
+
 class _Lines:
     def __init__(self) -> None:
+        self._pace = _Pace()
         self._printed = time.monotonic()
         self._candidates = 0
 
     def observe(self, progress: Progress) -> None:
+        left = self._pace.left(progress)
         found = progress.candidates != self._candidates
         if found or time.monotonic() - self._printed > _PLAIN_EVERY_S:
             self._printed, self._candidates = time.monotonic(), progress.candidates
-            out.note(escape(f"{progress.calls}/{progress.max_calls}  {progress_line(progress)}  ({progress.phase})"))
+            done, total = progress.done
+            out.note(escape(f"{done}/{total}  {progress_line(progress, left)}  ({progress.phase})"))

@@ -48,8 +48,8 @@ class Prices:
 class Progress:
     """What is shown. `calls` are rollouts of the search, `phase` says which prompt is under test on what.
 
-    Scores are means over the validation examples, None until they are known. `replayed` of the calls came from the
-    journal of an earlier attempt.
+    The held-out comparison takes `comparison_total` calls, 0 before it begins. Scores are means over the validation
+    examples, None until they are known. `replayed` of the calls came from the journal of an earlier attempt.
     """
 
     phase: str
@@ -63,8 +63,16 @@ class Progress:
     best: float | None = None
     best_candidate: int = 0
     comparison_calls: int = 0
+    comparison_total: int = 0
     rollouts: Usage = Usage()
     reflections: Usage = Usage()
+
+    @property
+    def done(self) -> tuple[int, int]:
+        """How many calls of how many: of the search, and once it is over of the held-out comparison."""
+        if self.comparison_total:
+            return self.comparison_calls, self.comparison_total
+        return self.calls, self.max_calls
 
     @property
     def cost(self) -> float | None:

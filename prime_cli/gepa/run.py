@@ -119,7 +119,8 @@ async def run_gepa(
         await reflection.close()
         journal.close()
     seconds = time.monotonic() - started
-    summary = GepaSummary(found, ready.plan, meter.now, compared, directory.path, seconds)
+    path = directory.path if config.save_results else None
+    summary = GepaSummary(found, ready.plan, meter.now, compared, path, seconds)
     record.finish(summary)
     return summary
 
@@ -190,6 +191,7 @@ async def _compare(
     if not splits.test or found.best == 0:
         return None
     outcomes = []
+    meter.change(comparison_total=2 * len(splits.test))
     for name, prompt in (("initial", found.prompts[0]), ("best", found.prompts[found.best])):
         meter.change(phase=f"the {name} prompt on the held-out examples")
         outcomes.append(await rollouts.evaluate(prompt, splits.test, held_out=True))

@@ -201,6 +201,7 @@ class _Watcher:
     def on_evaluation_end(self, event: Any) -> None:
         if event["candidate_idx"] is None:
             self._proposals[-1].scores = list(event["scores"])
+            # Whether it is accepted shows a moment later; if not, the next iteration begins at once.
             self._meter.change(phase="the proposal on the validation examples")
         else:
             self._proposals[-1].parent_scores = list(event["scores"])
