@@ -64,6 +64,11 @@ class Difference:
         return "exact sign-flip test" if self.flips_exact else "sign-flip test"
 
     @property
+    def includes_zero(self) -> bool:
+        """Whether the interval reaches over 0."""
+        return self.low is not None and self.high is not None and self.low <= 0 <= self.high
+
+    @property
     def is_too_small(self) -> bool:
         """Whether no result whatever could be told from chance: of five examples all agree once in 16 times."""
         return self.is_paired and 2 / 2**self.n > SIGNIFICANCE

@@ -13,13 +13,15 @@ from prime_cli.core.distributions import beta_quantile, t_quantile
 
 CONFIDENCE = 0.95
 """How often an interval holds the true mean."""
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A mean with its standard error and its 95 % interval; these are None when the data are too few to tell.
 
-    `n` counts values, `groups` the clusters (examples) that they are from.
+    `n` counts values, `groups` the clusters (examples) that they are from. Values that do not vary have no interval,
+    unless they are those of a share.
     """
 
     mean: float
@@ -56,11 +58,16 @@ class ClusteredValues:
     the result does not depend on the order in which they came.
     """
 
-    def __init__(self, places: dict[Hashable, int] | None = None) -> None:
-        """Share `places`, where each cluster stands in the columns, with other values of the same clusters."""
+    def __init__(self, places: dict[Hashable, int] | None = None, *, is_share: bool = True) -> None:
+        """Share `places`, where each cluster stands in the columns, with other values of the same clusters.
+
+        `is_share` says that values which all are 0, or all 1, are those of a share; else they may be of a count, of
+        which values that do not vary tell nothing.
+        """
         self._places = {} if places is None else places
         self._sizes, self._totals, self._lost = array("q"), array("d"), array("d")
         self._all_binary = True
+        self._is_share = is_share
 
     def __len__(self) -> int:
         return sum(self._sizes)
@@ -97,6 +104,8 @@ class ClusteredValues:
         if groups < 2:
             return Estimate(mean, None, n, groups)
         error = math.sqrt(groups / (groups - 1) * math.fsum(r * r for r in residuals)) / n
+        if error <= _ROUNDING * abs(mean) and not (self._all_binary and self._is_share):
+            return Estimate(mean, 0.0, n, groups)
         low, high = proportion_interval(mean, error, n, groups) if self._all_binary else t_interval(mean, error, groups)
         return Estimate(mean, error, n, groups, low, high)
 

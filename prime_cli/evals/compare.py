@@ -86,8 +86,8 @@ class Comparison:
 
     @property
     def is_shown(self) -> bool:
-        """Whether chance is an unlikely reason."""
-        return self.p is not None and self.p < SIGNIFICANCE
+        """Whether chance is an unlikely reason, and the interval, too, leaves 0 out."""
+        return self.p is not None and self.p < SIGNIFICANCE and not self.difference.includes_zero
 
     @property
     def flipped(self) -> list[ExampleChange]:

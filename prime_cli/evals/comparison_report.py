@@ -129,7 +129,8 @@ def _verdict(letter: str, comparison: Comparison) -> str:
     limit = difference.smallest_effect
     could = "" if limit is None else f" It would have shown one of {limit:.3f} four times in five."
     if not comparison.is_shown:
-        return f"no difference in {metric} is shown ({_signed(difference.mean)}, p = {_p(comparison.p)}).{could}"
+        seen = f"{_signed(difference.mean)} {_interval(difference)}".rstrip()
+        return f"no difference in {metric} is shown ({seen}, p = {_p(comparison.p)}).{could}"
     better = "higher" if difference.mean > 0 else "lower"
     return (
         f"{metric} of {letter} is {better} by {abs(difference.mean):.3f} {_interval(difference)}".rstrip()

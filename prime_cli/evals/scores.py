@@ -89,7 +89,8 @@ def read_scores(directory: EvalDirectory, *, metric: str = REWARD, by: str | Non
         BadInput: no rollout has the metric, or the tag; names those there are.
         PrimeError: the folder is no evaluation.
     """
-    scores = Scores(directory, directory.read_metadata(), metric)
+    is_share = metric in (REWARD, PASSED)
+    scores = Scores(directory, directory.read_metadata(), metric, values=ClusteredValues(is_share=is_share))
     names: dict[str, None] = {REWARD: None, PASSED: None}
     for rollout in _rollouts(directory, scores):
         figures = figures_of(rollout, () if by is None else (by,))
@@ -111,7 +112,7 @@ def read_scores(directory: EvalDirectory, *, metric: str = REWARD, by: str | Non
             scores.values.add(figures.example_id, value)
             scores.distribution[float(f"{value:.3g}")] += 1
             for tag in figures.tags.get(by or "", ()):
-                scores.by_tag.setdefault(tag, ClusteredValues()).add(figures.example_id, value)
+                scores.by_tag.setdefault(tag, ClusteredValues(is_share=is_share)).add(figures.example_id, value)
     if metric not in names:
         raise BadInput(f"{directory.path} has no metric {metric!r}", hint=f"it has {', '.join(names)}")
     if by is not None and scores.examples and not any(example.tags for example in scores.examples.values()):

@@ -129,7 +129,7 @@ class EvalTally:
         self._reward.add(example, rollout.reward)
         self._passed.add(example, float(rollout.reward >= PASS_THRESHOLD))
         for name, measured in rollout.metrics.items():
-            self._metrics.setdefault(name, ClusteredValues(self._examples)).add(example, measured)
+            self._metrics.setdefault(name, ClusteredValues(self._examples, is_share=False)).add(example, measured)
         for tag, values in rollout.tags.items():
             table = self._tags.setdefault(tag, {})
             for value in values:

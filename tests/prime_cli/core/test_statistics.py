@@ -121,3 +121,15 @@ def test_pass_chances_have_intervals_over_examples() -> None:
     alone = pass_at_k_estimate([1], [2], 1)
     assert alone is not None
     assert (alone.mean, alone.low, alone.groups) == (0.5, None, 1)
+
+
+def test_counts_that_do_not_vary_have_no_interval() -> None:
+    turns = ClusteredValues(is_share=False)
+    for example in range(10):
+        turns.add(example, 1.0)
+    estimate = turns.estimate()
+    assert estimate is not None
+    assert (estimate.mean, estimate.standard_error, estimate.low, estimate.interval) == (1.0, 0.0, None, "")
+    same = clustered_mean([0.7] * 8, range(8))
+    assert same is not None
+    assert same.low is None
