@@ -27,7 +27,7 @@ from typing import Any, TextIO
 from prime_cli.core.errors import BadInput, PrimeError
 from prime_cli.core.files import write_json_atomically, write_text_atomically
 
-_CONFIG, _METADATA = "config.json", "metadata.json"
+_CONFIG, _METADATA, _KIND = "config.json", "metadata.json", "gepa"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class GepaDirectory:
     @property
     def gepa_state(self) -> Path:
         """The gepa package's own files."""
-        return self.path / "gepa"
+        return self.path / _KIND
 
     @property
     def system_prompt(self) -> Path:
@@ -132,11 +132,12 @@ class GepaDirectory:
         return file
 
     def remove_if_nothing_was_paid(self) -> bool:
-        """Remove the folder, and parents that are empty then, unless the journal holds a call."""
+        """Remove the folder unless the journal holds a call, and the parents made for it that are empty then."""
         if self.journal.exists() and self.journal.stat().st_size:
             return False
         shutil.rmtree(self.path)
-        for parent in list(self.path.parents)[:3]:
+        made_for_it = self.path.parents[1].name == _KIND if len(self.path.parents) > 1 else False
+        for parent in list(self.path.parents)[: 3 if made_for_it else 0]:
             try:
                 parent.rmdir()
             except OSError:
@@ -147,23 +148,25 @@ class GepaDirectory:
 def new_gepa_directory(root: Path, environment: str, model: str) -> GepaDirectory:
     """Return the folder `<root>/gepa/<environment>--<model>/<8 hex digits>`, made."""
     label = f"{environment.replace('/', '--')}--{model.strip('./').replace('/', '--')}"
-    return _made(root / "gepa" / label / secrets.token_hex(4))
+    return _made(root / _KIND / label / secrets.token_hex(4))
 
 
 def gepa_directory_at(path: Path) -> GepaDirectory:
     """Return the folder `path`, made.
 
     Raises:
-        BadInput: a run is in it already.
+        BadInput: something is in it already.
     """
     if (path / _CONFIG).exists():
         raise BadInput(f"{path} has a run in it already", hint=f"to go on with it: prime gepa run --resume {path}")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise BadInput(f"{path} is not an empty folder", hint="name one that is, or one that is not there yet")
     return _made(path)
 
 
 def unfinished_runs(roots: Iterable[Path]) -> list[GepaDirectory]:
     """Return the runs below the given output folders that did not come to their end, the last one first."""
-    found = [GepaDirectory(path.parent) for root in roots for path in root.glob(f"gepa/*/*/{_CONFIG}")]
+    found = [GepaDirectory(path.parent) for root in roots for path in root.glob(f"{_KIND}/*/*/{_CONFIG}")]
     found = [directory for directory in found if not directory.is_finished]
     return sorted(found, key=lambda directory: (directory.path / _CONFIG).stat().st_mtime, reverse=True)
 

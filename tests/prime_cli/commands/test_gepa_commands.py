@@ -109,7 +109,7 @@ def test_a_run_killed_at_random_moments_ends_as_one_that_was_not(tmp_path: Path,
     arguments = ["gepa", "run", "shouting", "-m", url, *SIZES]
     whole = json.loads(prime(write_workspace(tmp_path / "whole"), *arguments, "--output", "json").stdout)
     rng = random.Random(0)
-    for number in range(8):
+    for number in range(4):
         workspace = write_workspace(tmp_path / f"killed{number}")
         _, _, folder = killed_with(rng.randint(1, 100), signal.SIGKILL, workspace, *arguments)
         killed_with(rng.randint(1, 100), signal.SIGKILL, workspace, "gepa", "run", "--resume", str(folder))
