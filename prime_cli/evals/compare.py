@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -70,7 +71,8 @@ class Comparison:
 
     Means of the two sides are over the examples compared, each example counting once. `p` is corrected for the number
     of evaluations that are held against the first. `with_errors_as_zero` is the difference over all common examples,
-    were each failed rollout worth 0; None when none failed.
+    were each failed rollout worth 0; None when none failed. `limit_of_rollouts` is what the smallest effect shown would
+    come down to with any number of rollouts of the same examples; None where examples have a single rollout.
     """
 
     first: Scores
@@ -83,6 +85,7 @@ class Comparison:
     changes: list[ExampleChange]
     with_errors_as_zero: Difference | None = None
     by_tag: list[TagDifference] = field(default_factory=list)
+    limit_of_rollouts: float | None = None
 
     @property
     def is_shown(self) -> bool:
@@ -156,6 +159,7 @@ def _paired(first: Scores, second: Scores, *, by_tag: bool) -> Comparison:
         changes=changes,
         with_errors_as_zero=_with_errors_as_zero(first, second) if pairing.with_errors else None,
         by_tag=_by_tag(pairs) if by_tag else [],
+        limit_of_rollouts=_limit_of_rollouts(list(pairs.values()), difference),
     )
 
 
@@ -233,6 +237,17 @@ def _by_tag(pairs: dict[Hashable, tuple[ExampleScores, ExampleScores]]) -> list[
         TagDifference(value, _mean([a for a, _ in groups[value]]), _mean([b for _, b in groups[value]]), difference, p)
         for (value, difference), p in zip(found.items(), adjusted, strict=True)
     ]
+
+
+def _limit_of_rollouts(pairs: Sequence[tuple[ExampleScores, ExampleScores]], difference: Difference) -> float | None:
+    """Return the smallest effect were the means of examples known, and only the choice of examples left to chance."""
+    noise = [one.variance_of_mean for pair in pairs for one in pair]
+    known = [variance for variance in noise if variance is not None]
+    if len(known) < len(noise) or difference.smallest_effect is None or not difference.standard_error:
+        return None
+    of_rollouts = sum(known) / len(pairs) ** 2
+    of_examples = max(0.0, difference.standard_error**2 - of_rollouts)
+    return difference.smallest_effect * math.sqrt(of_examples) / difference.standard_error
 
 
 def _with_errors_as_zero(first: Scores, second: Scores) -> Difference | None:

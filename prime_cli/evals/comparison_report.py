@@ -13,6 +13,7 @@ from prime_cli.core.differences import Difference
 from prime_cli.evals.compare import Comparison, ExampleChange, left_out
 from prime_cli.evals.scores import Scores
 
+_LITTLE = 0.2
 _CSV_COLUMNS = (
     "comparison", "tag", "metric", "first_mean", "second_mean", "difference", "low", "high", "examples", "p", "test",
     "smallest_effect", "examples_to_decide",
@@ -50,7 +51,9 @@ def report_on(evaluations: Sequence[Scores], comparisons: Sequence[Comparison], 
                                                                        strict=True)]),
         differences=Table("", columns, rows),
         verdicts=[list(sentences(letter, one)) for letter, one in _lettered(comparisons)],
-        changes=[_changes_table(letter, one, examples) for letter, one in _lettered(comparisons) if one.changes],
+        changes=[
+            _changes_table(letter, one, examples) for letter, one in _lettered(comparisons) if one.changes and examples
+        ],
     )  # fmt: skip
 
 
@@ -65,6 +68,8 @@ def sentences(letter: str, comparison: Comparison) -> Iterator[str]:
             if more > 0
             else "As many examples would show such a difference four times in five; this was the fifth time."
         )
+    if comparison.limit_of_rollouts is not None and not comparison.is_shown:
+        yield _what_more_rollouts_show(difference.smallest_effect or 0.0, comparison.limit_of_rollouts)
     if pairing is None:
         yield "Not paired: the examples on both sides are taken for different ones, and only large differences show."
     else:
@@ -138,6 +143,17 @@ def _verdict(letter: str, comparison: Comparison) -> str:
     )
 
 
+def _what_more_rollouts_show(effect: float, limit: float) -> str:
+    if limit < _LITTLE * effect:
+        return (
+            "More rollouts of these same examples would do as well: what varies is nearly all between rollouts of one."
+        )
+    return (
+        f"More rollouts of these same examples would bring what it can show from {effect:.3f} down to {limit:.3f} at "
+        "the best."
+    )
+
+
 def _run_row(letter: str, scores: Scores) -> tuple[object, ...]:
     estimate = scores.estimate
     shown = ("-", "-") if estimate is None else (f"{estimate.mean:.3f}", estimate.interval or "-")
@@ -201,6 +217,7 @@ def _comparison_data(letter: str, one: Comparison) -> dict[str, Any]:
         "is_shown": one.is_shown,
         "pairing": asdict(one.pairing) if one.pairing else None,
         "with_errors_as_zero": other.as_data() if other else None,
+        "smallest_effect_with_many_rollouts": one.limit_of_rollouts,
         "settings_that_differ": {name: list(pair) for name, pair in one.settings_that_differ().items()},
         "by_tag": {
             tag.value: {"first_mean": tag.first, "second_mean": tag.second, **tag.difference.as_data(),

@@ -24,13 +24,14 @@ PASSED = "pass"
 
 @dataclass
 class ExampleScores:
-    """The rollouts of one example: how many have a score and its sum, how many failed, and what was asked.
+    """The rollouts of one example: how many have a score, sums of it and its squares, how many failed, what was asked.
 
     `answer` and `question` are digests, which tell whether an example of the same number elsewhere is the same.
     """
 
     count: int = 0
     total: float = 0.0
+    squares: float = 0.0
     errors: int = 0
     answer: str = ""
     question: str = ""
@@ -40,6 +41,14 @@ class ExampleScores:
     def mean(self) -> float:
         """The mean over the rollouts without an error."""
         return self.total / self.count
+
+    @property
+    def variance_of_mean(self) -> float | None:
+        """How much the mean would vary, were the example run again; None with a single rollout."""
+        if self.count < 2:
+            return None
+        spread = max(0.0, self.squares - self.total * self.mean)
+        return spread / (self.count - 1) / self.count
 
 
 @dataclass
@@ -109,6 +118,7 @@ def read_scores(directory: EvalDirectory, *, metric: str = REWARD, by: str | Non
         if value is not None:
             example.count += 1
             example.total += value
+            example.squares += value * value
             scores.values.add(figures.example_id, value)
             scores.distribution[float(f"{value:.3g}")] += 1
             for tag in figures.tags.get(by or "", ()):

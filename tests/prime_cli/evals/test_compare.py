@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,27 @@ def test_what_a_comparison_shows_and_could_show_is_put_into_words(tmp_path: Path
     assert "more examples would show it" in words(found)
     assert found.difference.examples_to_decide == pytest.approx(806, abs=5)
     assert "no example has another reward" in words(compared(before, before))
+
+
+def test_it_is_told_what_more_rollouts_of_the_same_examples_could_show(tmp_path: Path) -> None:
+    # Rollouts of an example agree: more of them would show no more.
+    before = write_evaluation(tmp_path, "a", {e: [0.5, 0.5] for e in range(40)})
+    mixed = write_evaluation(tmp_path, "b", {e: [0.51 + (-1) ** e * 0.1] * 2 for e in range(40)})
+    found = compared(before, mixed)
+    assert found.limit_of_rollouts == pytest.approx(found.difference.smallest_effect)
+    # Examples are alike and rollouts are coins: enough of them would show anything.
+    rng = random.Random(1)
+    coins = [
+        write_evaluation(tmp_path, name, {e: [float(rng.random() < 0.5) for _ in range(8)] for e in range(200)})
+        for name in ("c", "d")
+    ]
+    found = compared(*coins)
+    assert found.difference.smallest_effect is not None
+    assert found.limit_of_rollouts is not None
+    assert found.limit_of_rollouts < 0.4 * found.difference.smallest_effect
+    assert "More rollouts of these same examples would" in words(found)
+    single = write_evaluation(tmp_path, "e", {e: [0.5 + e / 100] for e in range(40)})
+    assert compared(before, single).limit_of_rollouts is None
 
 
 def test_several_are_held_against_the_first_and_their_p_values_corrected(tmp_path: Path) -> None:
