@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.file_formats import SECTIONS
+from prime_cli.main import COMMANDS
+
 TOP = Path(__file__).parent.parent
 PAGES = sorted([TOP / "README.md", TOP / "CHANGELOG.md", *(TOP / "docs").rglob("*.md")])
 
@@ -38,6 +41,16 @@ def test_every_promise_in_the_specification_names_a_test_or_a_benchmark_that_exi
             path, _, name = check.partition("::")
             assert (TOP / path).exists(), f"{path} does not exist"
             assert not name or f"def {name}(" in (TOP / path).read_text(), f"{check} does not exist"
+
+
+def test_every_key_of_every_command_and_file_is_in_the_reference() -> None:
+    reference = {path.stem: path.read_text() for path in (TOP / "docs/reference").glob("*.md")}
+    for section in SECTIONS:
+        for each in section.formats:
+            names = [field.alias or name for name, field in each.model.model_fields.items()]
+            assert all(f"| `{name}` |" in reference["files"] for name in names), each.path
+    for name in COMMANDS:
+        assert f"## prime {name}\n" in reference["cli"], name
 
 
 def test_no_module_hides_behind_a_name_that_says_nothing() -> None:

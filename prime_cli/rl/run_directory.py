@@ -15,6 +15,7 @@ status/NAME.json       what each process is doing, or waiting for
 status/NAME.beat       touched every second by a process that lives
 logs/NAME.log          output of each process; logs/attempt_K/ has those of earlier attempts
 attempt.json           which attempt at the run this is, and where it began
+lock                   held by the launcher for as long as it lives
 summary.json           written last: how the run ended
 
 A folder whose name begins with a dot is on its way to its name, or away from it.

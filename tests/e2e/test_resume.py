@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from prime_cli.rl.run_directory import RunDirectory, read_metrics
+from tests.documented_files import assert_documented
 from tests.e2e.conftest import write_reverse_text
 
 CONFIG = """
@@ -178,6 +179,8 @@ def test_a_run_killed_in_mid_checkpoint_and_at_random_ends_with_the_weights_of_o
     assert killed.final_weights() == straight.final_weights()
     assert_each_step_is_there_once(killed)
     assert sorted(path.name for path in (killed.run.path / "logs").glob("attempt_*")) == ["attempt_1", "attempt_2"]
+    met = assert_documented(killed.run.path, "A training run", "A checkpoint")
+    assert {"*/step_*/orchestrator.json", "rollouts/step_*.jsonl", "attempt.json", "status/*.json"} <= met
 
 
 @pytest.mark.slow

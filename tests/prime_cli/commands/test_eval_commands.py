@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.documented_files import assert_documented
 from tests.scripted_model import Refusal, scripted_model
 
 ENVIRONMENT = """
@@ -84,6 +85,7 @@ def test_an_alias_is_evaluated_with_the_environments_own_defaults(workspace: Pat
     assert {"example_id", "prompt", "completion", "answer", "reward", "metrics", "error"} <= rows[0].keys()
     metadata = json.loads((folder / "metadata.json").read_text())
     assert (metadata["env_id"], metadata["model"], metadata["avg_reward"]) == ("squares", "scripted", 0.75)
+    assert_documented(folder, "An evaluation")
     table = prime(workspace, "eval", "run", "squares", "-m", "mine", "-n", "1", "-r", "1", "--plain")
     assert "reward\t1.000\t-\t1\t1" in table.stdout
     listed = json.loads(prime(workspace, "eval", "list", "--output", "json").stdout)

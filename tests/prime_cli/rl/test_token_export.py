@@ -18,6 +18,7 @@ from prime_cli.rl.tokens import exported_sequences, mean_mismatch, rows_of
 from prime_cli.rl.trainer.micro_batches import micro_batches_of
 from prime_cli.rl.trainer.token_export import TokenExport
 from prime_cli.rl.transport import Sample
+from tests.documented_files import assert_documented
 from tests.prime_cli.rl.learners import a_learner, random_samples
 
 COLUMNS = (
@@ -42,6 +43,7 @@ def test_the_exported_tokens_add_up_to_the_figures_of_the_step(run: RunDirectory
     assert [(record["sequence"], record["group"], record["step"]) for record in records] == [
         (i, i, 7) for i in range(9)
     ]
+    assert assert_documented(run.path, "A training run") == {"token_exports/step_*/rank_*.jsonl"}
     for record, sample in zip(records, samples, strict=True):
         assert {len(record[name]) for name in COLUMNS} == {len(sample.token_ids)}
         assert record["token_ids"] == sample.token_ids

@@ -10,6 +10,7 @@ import pytest
 
 from prime_cli.rl.run_directory import create_run_directory, read_metrics
 from prime_cli.rl.transport import Batch, Sample, read_batch, write_batch
+from tests.documented_files import assert_documented
 
 
 def test_a_batch_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -17,8 +18,9 @@ def test_a_batch_comes_back_as_it_was_written(tmp_path: Path) -> None:
         Sample([1, 2, 3], [0.0, -0.25, -0.5], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 0.0], 0.5),
         Sample([7], [0.0], [0.0], [0.0], [1.0]),
     ]
-    write_batch(Batch(4, samples, {"note": "x"}), tmp_path / "step_4")
-    back = read_batch(tmp_path / "step_4")
+    write_batch(Batch(4, samples, {"note": "x"}), tmp_path / "batches/step_4")
+    assert_documented(tmp_path, "A training run")
+    back = read_batch(tmp_path / "batches/step_4")
     assert (back.step, back.samples, back.facts) == (4, samples, {"note": "x"})
 
 

@@ -17,6 +17,7 @@ from prime_cli.rl.checkpoint import BadCheckpoint
 from prime_cli.rl.run_directory import read_metrics
 from prime_cli.sft.config import SFTConfig
 from prime_cli.sft.run import run_sft
+from tests.documented_files import assert_documented
 
 
 def a_config(tiny_model: Path, tmp_path: Path, **changes: object) -> SFTConfig:
@@ -39,6 +40,7 @@ def test_the_loss_falls_and_the_weights_load_in_hugging_face_layout(tiny_model: 
     assert summary.validation_loss < 1.0
     assert [record["step"] for record in records if "val/loss" in record] == [10, 20, 30]
     assert json.loads((summary.path / "summary.json").read_text())["steps"] == 30
+    assert "checkpoints/step_*/order.json" in assert_documented(summary.path, "A training run", "A checkpoint")
     assert load_causal_model(summary.weights).config.model_type == "qwen3"
 
 
