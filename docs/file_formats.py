@@ -12,7 +12,6 @@ from pydantic_core import PydanticUndefined
 
 from prime_cli.core.config_file import table_model
 from prime_cli.environments.file_formats import PublishedMetadata, RolloutLine
-from prime_cli.evals.endpoints import EndpointsFile
 from prime_cli.evals.file_formats import EvalMetadata
 from prime_cli.lab.record import LabRecord
 from prime_cli.rl import checkpoint, file_formats, run_directory
@@ -40,9 +39,8 @@ class Section:
 SECTIONS = (
     Section(
         "A workspace",
-        "",
+        "What may stand in `configs/` is in [configuration.md](configuration.md).",
         (
-            FileFormat("configs/endpoints.toml", EndpointsFile),
             FileFormat(".prime/lab.json", LabRecord),
             FileFormat("environments/*/.prime/.env-metadata.json", PublishedMetadata),
         ),
@@ -95,7 +93,7 @@ def files_page() -> str:
         "default is always there.\n"
     ]
     for section in SECTIONS:
-        parts.append(f"## {section.title}\n\n{section.text}\n" if section.text else f"## {section.title}\n")
+        parts.append(f"## {section.title}\n\n{section.text}\n")
         if section.layout is not None:
             summary = inspect.cleandoc(section.layout.__doc__ or "")
             parts.append(f"```text\n{summary}\n```\n")

@@ -46,6 +46,12 @@ class EvalMetadata(FileObject):
     state_columns: list[str] = Field(description="what of the state every line keeps")
     tools: Any = Field(description="the tools that the model could call")
     split: str = Field(description="`eval` or `train`")
+    name: str | None = Field(
+        default=None, description="what a file of evaluations calls it; left out where it does not"
+    )
+    extra_env_kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="what the environment was given beside its arguments; left out where nothing"
+    )
     reward_standard_error: float | None = Field(description="of `avg_reward`, clustered by example")
     estimates: dict[str, Any] = Field(
         description="`reward`, `metrics`, `pass_at_k`, `pass_all_k` and `by_tag`, each score with its `mean`, "

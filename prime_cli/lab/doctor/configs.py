@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from prime_cli.core.config_file import read_toml
+from prime_cli.core.config_file import load_config
 from prime_cli.core.config_layers import load_layers
 from prime_cli.core.errors import ConfigError, PrimeError
 from prime_cli.environments.installed import inspect_interpreter
 from prime_cli.environments.resolve import parse_environment_id
 from prime_cli.environments.workspace import local_environment_folder
+from prime_cli.evals.eval_file import read_eval_file
+from prime_cli.gepa.config import GepaConfig
 from prime_cli.lab.doctor.finding import Finding
 from prime_cli.lab.doctor.surroundings import Surroundings
 from prime_cli.rl.resolve import resolve_words
@@ -26,17 +28,19 @@ def _environments_of_sft(path: Path) -> list[str]:
     return [data.env] if data.env else []
 
 
-def _environments_of_others(path: Path) -> list[str]:
-    data = read_toml(path)
-    tables = [table for key in ("eval", "env") for table in _tables(data.get(key))]
-    return [str(name) for table in tables if (name := table.get("env_id") or table.get("id"))]
+def _environments_of_eval(path: Path) -> list[str]:
+    return [request.environment for request in read_eval_file(path, {}).requests]
+
+
+def _environments_of_gepa(path: Path) -> list[str]:
+    return [environment.id for environment in load_config(path, GepaConfig).env]
 
 
 READERS: dict[str, Callable[[Path], list[str]]] = {
     "rl": _environments_of_rl,
     "sft": _environments_of_sft,
-    "eval": _environments_of_others,
-    "gepa": _environments_of_others,
+    "eval": _environments_of_eval,
+    "gepa": _environments_of_gepa,
 }
 """What reads the files of each folder of configs/ and returns the environments that they name."""
 
@@ -84,7 +88,3 @@ def _is_here(name: str, workspace: Path, installed: Iterable[str]) -> bool:
     # One with an owner is installed from its hub when it is asked for.
     here = local_environment_folder(identity.name, workspace / "environments") is not None
     return here or identity.owner is not None or identity.distribution in installed
-
-
-def _tables(value: object) -> list[dict[str, object]]:
-    return [table for table in (value if isinstance(value, list) else [value]) if isinstance(table, dict)]

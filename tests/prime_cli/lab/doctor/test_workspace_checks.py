@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,7 @@ def test_a_fresh_workspace_is_complete(around: Surroundings) -> None:
 
 
 def test_a_folder_that_is_missing_is_named_and_made_again(around: Surroundings) -> None:
-    (around.workspace / "configs/gepa").rmdir()
+    shutil.rmtree(around.workspace / "configs/gepa")
     findings = check_files(around)
     assert "configs/gepa" in findings[0].message
     assert mend(findings, print) == ["wrote what was missing of the workspace"]
@@ -166,7 +167,7 @@ def test_the_command_exits_with_1_where_something_fails_and_mends_what_it_may(tm
     assert outside.returncode == 1
     assert "is no workspace\tprime lab setup\n" in outside.stdout
     set_up_workspace(tmp_path)
-    (tmp_path / "configs/gepa").rmdir()
+    shutil.rmtree(tmp_path / "configs/gepa")
     mended = doctor("--fix", "--output", "json")
     report = json.loads(mended.stdout)
     assert (mended.returncode, report["fixed"]) == (0, ["wrote what was missing of the workspace"]), mended.stderr
