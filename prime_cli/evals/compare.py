@@ -203,7 +203,7 @@ def left_out(pairing: Pairing) -> str:
 
 def _hint(pairing: Pairing) -> str:
     if pairing.with_errors:
-        return "run the failed rollouts again with `prime eval run ... --resume FOLDER`"
+        return "run the failed rollouts again with `prime eval run ... --resume FOLDER --retry-errors`"
     if pairing.other_answer:
         return "the environment draws other examples each time: give it a seed with --env-args, or use `--unpaired`"
     return "run both on the same examples, or use `--unpaired`"

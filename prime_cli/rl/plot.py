@@ -9,7 +9,7 @@ from typing import Any
 
 from prime_cli.core.errors import BadInput, PrimeError
 from prime_cli.core.plotting import TERMINAL_COLOURS, colour_of, drawn_in_characters, picture
-from prime_cli.rl.evaluation.output import eval_rewards
+from prime_cli.rl.evaluation.output import eval_intervals, eval_rewards
 from prime_cli.rl.run_directory import RunDirectory
 from prime_cli.rl.runs import metrics_by_step
 
@@ -27,12 +27,13 @@ Points = Sequence[tuple[int, float]]
 
 @dataclass(frozen=True)
 class RunCurves:
-    """What is drawn of a run: figures by name, and by name the rewards of its evaluations."""
+    """What is drawn of a run: figures by name, and by name the rewards of its evaluations and their intervals."""
 
     name: str
     path: Path
     figures: dict[str, Points]
     evaluations: dict[str, Points]
+    intervals: dict[str, Sequence[tuple[int, float, float]]]
 
 
 def read_curves(run: RunDirectory, names: Sequence[str] = THE_TEN) -> RunCurves:
@@ -50,7 +51,7 @@ def read_curves(run: RunDirectory, names: Sequence[str] = THE_TEN) -> RunCurves:
     if not figures:
         known = sorted({key for record in records for key in record if key != "step"})
         raise BadInput(f"{run.path} has no figure {' or '.join(names)}", hint=f"it has {', '.join(known)}")
-    return RunCurves(run.path.resolve().name, run.path, figures, dict(eval_rewards(run)))
+    return RunCurves(run.path.resolve().name, run.path, figures, dict(eval_rewards(run)), dict(eval_intervals(run)))
 
 
 def smoothed(values: Sequence[float], steps: int = _SMOOTHING_STEPS) -> list[float]:
@@ -121,6 +122,8 @@ def _panel(axes: Any, runs: Sequence[RunCurves], name: str) -> None:
                 style = {"color": tint, "linestyle": "--"} if several else {"color": colour_of(shift)}
                 label = f"{run.name} {key}" if several else key
                 axes.plot(*zip(*rewards, strict=True), marker="o", markersize=4, linewidth=1.5, label=label, **style)
+                for step, low, high in run.intervals.get(key, ()):
+                    axes.plot([step, step], [low, high], color=style["color"], linewidth=1)
     axes.set_title(name, loc="left")
     axes.set_xlabel("step")
     if name == REWARD:

@@ -60,6 +60,8 @@ def _reward(by_example: Mapping[Any, Sequence[float]]) -> dict[str, float | int]
     values: dict[str, float | int] = {"reward/mean": estimate.mean, "reward/n": estimate.n}
     if estimate.standard_error is not None:
         values["reward/standard_error"] = estimate.standard_error
+    if estimate.low is not None and estimate.high is not None:
+        values |= {"reward/low": estimate.low, "reward/high": estimate.high}
     total = [len(group) for group in by_example.values()]
     correct = [sum(reward >= PASSED for reward in group) for group in by_example.values()]
     most = max(total)

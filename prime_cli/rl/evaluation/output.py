@@ -62,12 +62,26 @@ def eval_rewards(run: RunDirectory) -> dict[str, list[tuple[int, float]]]:
     return rewards
 
 
+def eval_intervals(run: RunDirectory) -> dict[str, list[tuple[int, float, float]]]:
+    """Return for each set, by its name, the steps at which it was evaluated and the interval of the reward then."""
+    intervals: dict[str, list[tuple[int, float, float]]] = {}
+    for record in read_metrics(run.metrics)[0]:
+        for name in {set_of(key) for key in record} - {None}:
+            low, high = record.get(f"{name}/reward/low"), record.get(f"{name}/reward/high")
+            if name is not None and low is not None and high is not None:
+                intervals.setdefault(name, []).append((int(record["step"]), float(low), float(high)))
+    return intervals
+
+
 def eval_line(record: Mapping[str, Any]) -> str:
     """Return the record of an evaluation as a line of log."""
     name = next((name for key in record if (name := set_of(key))), "evaluation")
     reward, error = record.get(f"{name}/reward/mean"), record.get(f"{name}/reward/standard_error")
+    low, high = record.get(f"{name}/reward/low"), record.get(f"{name}/reward/high")
     text = "no rollout without an error" if reward is None else f"reward {reward:.3f}"
     spread = "" if error is None else f" \u00b1 {error:.3f}"
+    if low is not None and high is not None:
+        spread = f" [{low:.3f}, {high:.3f}]"
     errors = f", {record[f'{name}/errors']} errors" if record.get(f"{name}/errors") else ""
     return f"{name} at step {record['step']}: {text}{spread} of {record.get(f'{name}/rollouts', 0)} rollouts{errors}"
 

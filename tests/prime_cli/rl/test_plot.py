@@ -30,12 +30,14 @@ def test_the_ten_are_those_that_the_page_of_metrics_begins_with() -> None:
 def test_curves_hold_the_steps_that_have_a_figure_and_the_rewards_of_evaluations(tmp_path: Path) -> None:
     run = make_run(tmp_path, "run", [0.2, 0.4])
     run.append_metrics(3, "orchestrator", {REWARD: 0.9})
-    run.append_metrics(2, "eval", {"eval/words/reward/mean": 0.7, "eval/words/reward/n": 8})
+    reward = {"mean": 0.7, "n": 8, "low": 0.5, "high": 0.9}
+    run.append_metrics(2, "eval", {f"eval/words/reward/{name}": value for name, value in reward.items()})
     curves = read_curves(run)
     assert curves.figures[REWARD] == [(1, 0.2), (2, 0.4), (3, 0.9)]
     assert curves.figures["entropy/mean"] == [(1, 1.0), (2, 0.5)]
     assert "optim/grad_norm" not in curves.figures
     assert curves.evaluations == {"eval/words": [(2, 0.7)]}
+    assert curves.intervals == {"eval/words": [(2, 0.5, 0.9)]}
 
 
 def test_several_runs_are_drawn_in_characters_with_their_names(tmp_path: Path) -> None:

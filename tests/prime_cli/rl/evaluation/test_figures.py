@@ -20,6 +20,7 @@ def test_rewards_are_averaged_with_an_error_that_knows_of_examples() -> None:
     assert figures["reward/n"] == 4
     # residual sums of the two examples: 0.75 and -0.75; 2/1 * (0.75^2 + 0.75^2) / 4^2
     assert figures["reward/standard_error"] == pytest.approx(math.sqrt(2 * 2 * 0.75**2 / 16))
+    assert figures["reward/low"] < figures["reward/mean"] < figures["reward/high"]
     assert figures["completion_tokens/mean"] == 15
 
 
