@@ -5,8 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 0
-# Tests of one file stay together: they share hubs and models.
-PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=2 --dist loadfile
+# Tests of one file stay together: they share hubs and models. They begin in the order of their folders, whole runs first:
+# the many short files after them fill both processes to the end.
+PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=2 --dist loadfile --no-loadscope-reorder
 STAMP := $(VENV)/.installed
 
 help: ## List the tasks

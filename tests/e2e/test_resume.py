@@ -89,9 +89,7 @@ class KilledRun:
                     left.kill()
             psutil.wait_procs(self._processes(), timeout=20)
         whole = self.run.checkpoint_steps()[-1]
-        return Kill(
-            whole, any(int(path.name.split(".")[1].removeprefix("step_")) > whole for path in self.half_written())
-        )
+        return Kill(whole, self.writes_checkpoint(after=whole))
 
     def _processes(self) -> list[psutil.Process]:
         found = []
@@ -105,8 +103,13 @@ class KilledRun:
         """Checkpoints on their way to their name, or away from it."""
         return list(self.run.path.glob("checkpoints/.step_*"))
 
-    def writes_checkpoint_of(self, step: int) -> bool:
-        return any(path.name.startswith(f".step_{step}.") for path in self.half_written())
+    def writes_checkpoint(self, after: int) -> bool:
+        """Whether a checkpoint of a step past `after` is on its way to its name."""
+        steps = [int(path.name.split(".")[1].removeprefix("step_")) for path in self.half_written()]
+        return any(step > after and not self.has_checkpoint_of(step) for step in steps)
+
+    def trainers(self) -> list[psutil.Process]:
+        return [process for process in self._processes() if "prime_cli.rl.trainer.process" in _words(process)]
 
     def has_checkpoint_of(self, step: int) -> bool:
         return self.run.checkpoint(step).exists()
@@ -121,6 +124,37 @@ class KilledRun:
 
     def _command(self, *more: str) -> list[str]:
         return [sys.executable, "-m", "prime_cli.main", "rl", "run", "run.toml", *more]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        return process.cmdline()
+    return []
+
+
+def in_mid_checkpoint(run: KilledRun, after: int, rng: random.Random) -> Callable[[], bool]:
+    """A moment at which a checkpoint past `after` is being written.
+
+    A small checkpoint is there within milliseconds. So the trainer is stopped to look; where it was done already, it
+    goes on, and the next checkpoint is tried.
+    """
+
+    def due() -> bool:
+        if not run.writes_checkpoint(after):
+            return False
+        time.sleep(rng.uniform(0, 0.002))
+        trainers = run.trainers()
+        for trainer in trainers:
+            trainer.suspend()
+        while any(trainer.status() != psutil.STATUS_STOPPED for trainer in trainers):
+            time.sleep(0.0005)
+        if run.writes_checkpoint(after):
+            return True
+        for trainer in trainers:
+            trainer.resume()
+        return False
+
+    return due
 
 
 def at_random(run: KilledRun, step: int, rng: random.Random) -> Callable[[], bool]:
@@ -141,11 +175,7 @@ def kill_again_and_again(run: KilledRun, kills: int, rng: random.Random) -> list
     for number in range(kills):
         done = left[-1].after_step if left else 0
         assert done < run.steps - 1, "it was not to get that far yet"
-        if number % 2 == 0:
-            step = max(done + 1, 2)
-            moment: Callable[[], bool] = lambda step=step: run.writes_checkpoint_of(step)  # type: ignore[misc] # noqa: E731
-        else:
-            moment = at_random(run, done + 1, rng)
+        moment = in_mid_checkpoint(run, max(done, 1), rng) if number % 2 == 0 else at_random(run, done + 1, rng)
         left.append(run.start_and_kill(moment, *(["--resume"] if left else [])))
     run.finish("--resume")
     return left
@@ -172,7 +202,7 @@ def runs(tmp_path: Path, tiny_model: Path) -> Iterator[Callable[..., KilledRun]]
 def test_a_run_killed_in_mid_checkpoint_and_at_random_ends_with_the_weights_of_one_that_was_not(
     runs: Callable[..., KilledRun],
 ) -> None:
-    straight, killed = runs("straight", steps=5), runs("killed", steps=5)
+    straight, killed = runs("straight", steps=6), runs("killed", steps=6)
     straight.finish()
     left = kill_again_and_again(killed, 2, random.Random(0))
     assert left[0].in_mid_checkpoint, "the first kill was to hit a checkpoint that is being written"

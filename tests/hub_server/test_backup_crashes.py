@@ -137,11 +137,11 @@ def content_of(data_dir: Path) -> tuple[set[str], int]:
 def test_a_backup_that_is_killed_anywhere_is_whole_or_not_there(
     crashing: Crashing, tmp_path: Path, to_tar: bool
 ) -> None:
-    sweep_backups(crashing, tmp_path, 20, to_tar=to_tar)
+    sweep_backups(crashing, tmp_path, 10, to_tar=to_tar)
 
 
 def test_a_restore_that_is_killed_anywhere_leaves_a_whole_hub_or_none(crashing: Crashing, tmp_path: Path) -> None:
-    sweep_restores(crashing, tmp_path, 8)
+    sweep_restores(crashing, tmp_path, 6)
 
 
 @pytest.mark.slow

@@ -105,8 +105,15 @@ def test_everything_that_people_do_works_without_scripts(hub: RunningHub, new_us
     assert page.get_by_role("link", name="Sign in").is_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1240, 320])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1240, "light"),
+        (320, "dark"),
+        pytest.param(1240, "dark", marks=pytest.mark.slow),
+        pytest.param(320, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_every_page_passes_the_rules_of_accessibility_and_fits_its_window(
     hub: RunningHub, chromium: Browser, shown: dict[str, str], scheme: str, width: int
 ) -> None:

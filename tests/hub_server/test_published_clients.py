@@ -18,7 +18,14 @@ from tests.running_hub import Push, RunningHub, answer
 NewUser = Callable[[], tuple[str, str]]
 
 
-@pytest.fixture(params=CLIENTS, ids=[f"prime-{generation}" for generation in CLIENTS])
+NEWEST, *OLDER = CLIENTS
+GENERATIONS = [
+    pytest.param(NEWEST, id=f"prime-{NEWEST}"),
+    *(pytest.param(older, id=f"prime-{older}", marks=pytest.mark.slow) for older in OLDER),
+]
+
+
+@pytest.fixture(params=GENERATIONS)
 def client(
     request: pytest.FixtureRequest, hub: RunningHub, tool_cache: Path, tools: Path, tmp_path: Path
 ) -> PublishedClient:
@@ -309,7 +316,8 @@ def test_a_team_is_switched_to_and_published_and_evaluated_for(client: Published
     assert (listed["environment_names"], listed["owner"]["name"]) == ([f"{team}/ours"], team)
 
 
-@pytest.mark.parametrize("client", ["0.6.26"], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("client", OLDER, indirect=True)
 def test_the_older_generation_lists_checks_as_actions(client: PublishedClient, owner: str) -> None:
     push(client, owner, "checked")
     told = json.loads(client.prints("env", "action", "list", f"{owner}/checked", "--output", "json"))
