@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from prime_cli.commands import eval_compare, eval_hub, eval_run
+from prime_cli.commands import eval_compare, eval_hub, eval_logs, eval_run
 from prime_cli.core.command_groups import CommandGroup, new_group
 
 
@@ -54,7 +53,7 @@ app.command("ls", hidden=True)(list_)
 @app.command()
 def view(
     path: Annotated[
-        Path | None, typer.Argument(help="An evaluation's folder, or one above several; else the workspace's.")
+        str | None, typer.Argument(help="An evaluation's folder or id, or a folder above several; else all here.")
     ] = None,
 ) -> None:
     """Open the viewer: evaluations, their rollouts, the messages and the rewards."""
@@ -63,9 +62,10 @@ def view(
     from prime_cli.commands.eval_display import print_evaluations
     from prime_cli.core import output as out
     from prime_cli.core.errors import PrimeError
-    from prime_cli.evals.store import default_roots, evaluations_at, find_evaluations
+    from prime_cli.evals.find import evaluations_named
+    from prime_cli.evals.store import default_roots, find_evaluations
 
-    directories = evaluations_at(path) if path is not None else find_evaluations(default_roots())
+    directories = evaluations_named(path) if path is not None else find_evaluations(default_roots())
     if not directories:
         raise PrimeError("there is no evaluation here", hint="run one with `prime eval run ENV -m MODEL`")
     if not sys.stdout.isatty() or out.mode().json or out.mode().plain:
@@ -78,3 +78,4 @@ def view(
 
 eval_compare.register(app)
 eval_hub.register(app)
+eval_logs.register(app)

@@ -14,6 +14,7 @@ from prime_cli.evals.store import EvalDirectory
 from prime_cli.evals.summary import EvalSummary
 
 _ERRORS_SHOWN = 3
+_WIDE = 110
 
 
 def print_summary(summary: EvalSummary) -> None:
@@ -55,20 +56,38 @@ def print_evaluations(directories: Sequence[EvalDirectory]) -> None:
     if not rows:
         out.note("no evaluation here yet; run one with `prime eval run ENV -m MODEL`")
         return
-    columns = ["environment", "model", "reward", "rollouts", "errors", "date", "path"]
-    out.print_table(columns, [_cells(directory, metadata) for directory, metadata in rows])
+    cells = [_cells(directory, metadata) for directory, metadata in rows]
+    if out.mode().plain:
+        names = list(cells[0])
+    elif out.stdout_console().width < _WIDE:
+        names = ["id", "environment", "model", "mean", "rollouts", "when"]
+    else:
+        names = ["id", "environment", "model", "reward", "rollouts", "date"]
+    if "errors" not in names and any(row["errors"] for row in cells):
+        names.insert(-1, "errors")
+    out.print_table(names, [[row[name] for name in names] for row in cells])
+    if out.mode().plain:
+        return
+    out.note("an id stands for its folder: prime eval view ID, push ID, compare ID ID, run ... --resume ID")
 
 
-def _cells(directory: EvalDirectory, metadata: dict[str, Any]) -> tuple[object, ...]:
+def _cells(directory: EvalDirectory, metadata: dict[str, Any]) -> dict[str, object]:
     reward = metadata.get("avg_reward")
-    shown = f"{reward:.3f}{_spread(metadata)}" if isinstance(reward, int | float) else "-"
-    names = ("env_id", "model")
-    counts = ("num_rollouts", "num_errors", "date")
+    mean = f"{reward:.3f}" if isinstance(reward, int | float) else "-"
     known = {name: value if isinstance(value, str | int) else json.dumps(value) for name, value in metadata.items()}
-    return (
-        *(known.get(name, "?") for name in names), shown,
-        *(known.get(name, "") for name in counts), str(directory.path),
-    )  # fmt: skip
+    date = str(known.get("date", ""))[:16].replace("T", " ")
+    return {
+        "id": directory.path.name,
+        "environment": known.get("name") or known.get("env_id", "?"),
+        "model": known.get("model", "?"),
+        "mean": mean,
+        "reward": mean if mean == "-" else f"{mean}{_spread(metadata)}",
+        "rollouts": known.get("num_rollouts", ""),
+        "errors": known.get("num_errors", ""),
+        "when": date[5:],
+        "date": date,
+        "path": str(directory.path),
+    }
 
 
 def _spread(metadata: dict[str, Any]) -> str:

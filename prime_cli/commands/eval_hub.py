@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from prime_cli.commands.hub_evaluation import hub_id
+
 if TYPE_CHECKING:
     from prime_cli.core.errors import PrimeError
     from prime_cli.evals.push import Pushed
@@ -23,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def push(
-    path: Annotated[Path | None, typer.Argument(help="An evaluation's folder, or one above several.")] = None,
+    path: Annotated[str | None, typer.Argument(help="An evaluation's folder or id, or a folder above several.")] = None,
     env: Annotated[str | None, typer.Option("--env", "-e", metavar="OWNER/NAME", help="What it ran on.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="Its name on the hub.")] = None,
     public: Annotated[bool, typer.Option("--public", help="Let everybody see it.")] = False,
@@ -71,7 +73,7 @@ def get(evaluation: Annotated[str, typer.Argument(metavar="ID")]) -> None:
     from prime_cli.hub.client import connect
 
     with connect(login_required=False) as client:
-        facts = client.get(f"evaluations/{_id(evaluation)}")
+        facts = client.get(f"evaluations/{hub_id(evaluation)}")
     if out.mode().json:
         out.print_json(facts)
         return
@@ -105,7 +107,7 @@ def samples(
     from prime_cli.hub.client import connect
 
     with connect(login_required=False) as client:
-        found = client.get(f"evaluations/{_id(evaluation)}/samples", page=page, limit=num)
+        found = client.get(f"evaluations/{hub_id(evaluation)}/samples", page=page, limit=num)
     rows = found.get("samples") or []
     if out.mode().json:
         out.print_json({name: found.get(name) for name in ("samples", "total", "page", "limit")})
@@ -194,11 +196,3 @@ def _sample_cells(row: dict[str, Any]) -> tuple[object, ...]:
     shown = shown if len(shown) <= _EXCERPT else f"{shown[:_EXCERPT]}…"
     reward = "failed" if row.get("error") else row.get("reward")
     return row.get("example_id"), row.get("rollout_number"), reward, shown
-
-
-def _id(text: str) -> str:
-    from prime_cli.core.errors import BadInput
-
-    if not text.isalnum():
-        raise BadInput(f"{text!r} is not the id of an evaluation", hint="`prime eval list --hub` shows yours")
-    return text

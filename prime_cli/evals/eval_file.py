@@ -199,4 +199,8 @@ def _told_apart(requests: Sequence[EvalRequest]) -> list[EvalRequest]:
     for one in requests:
         seen[one.label] += 1
         numbered.append(one if seen[one.label] == 1 else replace(one, label=f"{one.label} #{seen[one.label]}"))
-    return numbered
+    # What tells an evaluation from the others of its file stays with its results.
+    return [
+        one if one.label == one.environment else replace(one, given={**one.given, "name": one.label})
+        for one in numbered
+    ]

@@ -41,6 +41,27 @@ def find_evaluation(text: str, roots: Iterable[Path] | None = None) -> EvalDirec
     raise BadInput(f"there is no evaluation {text!r} here", hint="`prime eval list` shows those there are")
 
 
+def find_here(text: str) -> EvalDirectory | None:
+    """Return the evaluation of this workspace that is meant, or None when there is none.
+
+    Raises:
+        BadInput: the text is the beginning of several.
+    """
+    if text.startswith(HUB):
+        return None
+    known = any(directory.path.name.startswith(text.strip("/")) for directory in find_evaluations(default_roots()))
+    return find_evaluation(text) if known or Path(text).exists() else None
+
+
+def evaluations_named(text: str) -> list[EvalDirectory]:
+    """Return the evaluations in and below a folder, or the one with that id.
+
+    Raises:
+        PrimeError: there is none.
+    """
+    return evaluations_at(Path(text)) if Path(text).exists() else [find_evaluation(text)]
+
+
 def _from_hub(evaluation_id: str) -> EvalDirectory:
     from prime_cli.evals.fetch import fetch_evaluation
     from prime_cli.hub.client import connect

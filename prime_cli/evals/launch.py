@@ -14,6 +14,7 @@ from prime_cli.core.processes import terminate_as_interrupt
 from prime_cli.environments.runtime import ModelEndpoint
 from prime_cli.environments.target import EnvironmentTarget, find_target
 from prime_cli.evals.endpoints import ChosenModel, ModelChoice, choose_model, served_folder
+from prime_cli.evals.find import find_evaluation
 from prime_cli.evals.permits import Permits
 from prime_cli.evals.record import EvalProgress
 from prime_cli.evals.request import EvalRequest
@@ -104,7 +105,7 @@ class _Preparation:
         Raises:
             PrimeError: says which of them cannot be used.
         """
-        resumed = EvalDirectory(request.resume) if isinstance(request.resume, Path) else None
+        resumed = find_evaluation(str(request.resume)) if isinstance(request.resume, Path) else None
         saved = resumed.read_metadata() if resumed is not None else {}
         target = self._target(place, request)
         chosen = self._model(request.model)

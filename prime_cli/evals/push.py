@@ -20,7 +20,8 @@ from prime_cli.environments.metadata import read_metadata
 from prime_cli.environments.resolve import EnvironmentId, parse_environment_id
 from prime_cli.environments.workspace import local_environment_folder
 from prime_cli.evals.batches import make_batches, read_lines, send_batches
-from prime_cli.evals.store import METADATA, EvalDirectory, default_roots, evaluations_at, find_evaluations
+from prime_cli.evals.find import evaluations_named
+from prime_cli.evals.store import METADATA, EvalDirectory, default_roots, find_evaluations
 from prime_cli.hub.client import HubClient, Progress
 
 _REMEMBERED = "pushed.json"
@@ -49,16 +50,14 @@ class Pushed:
     too_large: list[int]
 
 
-def directories_to_push(path: Path | None) -> list[EvalDirectory]:
-    """Return the evaluation in `path` or those below it; without one the current folder's, else the workspace's.
+def directories_to_push(path: str | None) -> list[EvalDirectory]:
+    """Return what `path` names by folder or id; without it the current folder's evaluation, else all of the workspace.
 
     Raises:
         PrimeError: there is none.
     """
     if path is not None:
-        if path.exists():
-            return evaluations_at(path)
-        raise PrimeError(f"{path} is not there", hint="`prime eval list` shows the evaluations of this workspace")
+        return evaluations_named(path)
     here = Path()
     found = [EvalDirectory(here)] if (here / METADATA).is_file() else find_evaluations(default_roots())
     if not found:

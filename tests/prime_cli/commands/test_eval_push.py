@@ -216,3 +216,28 @@ def test_thirty_megabytes_go_through_the_command_and_a_cut_line_stays_behind(wor
         last = answer(client.get(path, params={"page": 620, "limit": 1}))["samples"][0]
     assert last["completion"] == many[-1]["completion"]
     assert last["example_id"] == 619
+
+
+def test_an_evaluation_is_meant_by_its_id_and_its_logs_are_where_it_ran(workspace: Workspace) -> None:
+    folder = workspace.write("1a2b3c4d", rollouts(2))
+    (folder / "logs").mkdir()
+    (folder / "logs" / "squares_worker_0.log").write_text("loaded\nscored\n")
+    assert workspace.json("eval", "logs", "1a2b", "-n", "1")["logs"] == {"squares_worker_0.log": "scored"}
+    pushed = workspace.json("eval", "push", "1a2b3c4d")["evaluation_id"]
+    refused = workspace.prime("eval", "logs", pushed, code=1)
+    assert f"the hub keeps no logs of evaluation {pushed} (COMPLETED): it did not run there" in refused.stderr
+    assert "of this workspace" in workspace.prime("eval", "stop", "1a2b3c4d", code=1).stderr
+
+
+def test_an_open_evaluation_of_the_hub_is_cancelled_once_and_an_ended_one_says_how_it_ended(
+    workspace: Workspace,
+) -> None:
+    with workspace.hub.client(workspace.hub.key_of(workspace.user)) as client:
+        begun = answer(client.post("evaluations/", json={"name": "open", "model_name": "tiny"}))
+    opened = begun["evaluation_id"]
+    assert workspace.json("eval", "stop", opened) == {"evaluation_id": opened, "status": "CANCELLED"}
+    assert workspace.json("eval", "get", opened)["status"] == "CANCELLED"
+    done = workspace.json("eval", "push", str(workspace.write("done", rollouts(2))))["evaluation_id"]
+    assert f"evaluation {done} has ended already: COMPLETED" in workspace.prime("eval", "stop", done, code=1).stderr
+    stranger = Workspace(workspace.folder, workspace.hub, "grace-hopper")
+    assert "not found" in stranger.prime("eval", "stop", opened, code=1).stderr

@@ -60,7 +60,7 @@ def test_an_ablation_is_an_evaluation_for_each_combination_called_by_what_varies
     assert [(r.given["sampling_args"]["temperature"], r.given["env_args"]) for r in requests] == [
         (temperature, {"hard": True, "size": size}) for temperature in (0.0, 1.0) for size in (1, 2)
     ]
-    assert requests[0].label == "squares temperature=0.0, size=1"
+    assert requests[0].label == requests[0].given["name"] == "squares temperature=0.0, size=1"
 
 
 def test_evaluations_of_one_name_are_told_apart_by_model_and_number(tmp_path: Path) -> None:
