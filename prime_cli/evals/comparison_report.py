@@ -15,8 +15,8 @@ from prime_cli.evals.scores import Scores
 
 _LITTLE = 0.2
 _CSV_COLUMNS = (
-    "comparison", "tag", "metric", "first_mean", "second_mean", "difference", "low", "high", "examples", "p", "test",
-    "smallest_effect", "examples_to_decide",
+    "comparison", "tag", "metric", "first_mean", "second_mean", "difference", "low", "high", "examples", "p",
+    "p_corrected", "test", "smallest_effect", "examples_to_decide",
 )  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def as_csv(comparisons: Sequence[Comparison]) -> str:
         parts = [("", one.first_mean, one.second_mean, one.difference, one.p)]
         parts += [(tag.value, tag.first, tag.second, tag.difference, tag.p) for tag in one.by_tag]
         for tag, first, second, d, p in parts:
-            row = (f"{letter} - A", tag, one.first.metric, first, second, d.mean, d.low, d.high, d.n, p, d.test,
+            row = (f"{letter} - A", tag, one.first.metric, first, second, d.mean, d.low, d.high, d.n, d.p, p, d.test,
                    d.smallest_effect, d.examples_to_decide)  # fmt: skip
             writer.writerow(["" if cell is None else cell for cell in row])
     return text.getvalue()

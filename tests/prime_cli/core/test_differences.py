@@ -124,6 +124,15 @@ def test_no_difference_between_few_examples_is_taken_for_one_no_more_often() -> 
     assert share_shown(8, 2000, seed=2) <= 0.055
 
 
+def test_unpaired_sides_of_one_kind_are_taken_for_different_in_one_of_20_comparisons() -> None:
+    rng, shown = random.Random(4), 0
+    for _ in range(500):
+        sides = [[rng.gauss(0, spread) for _ in range(n)] for n, spread in ((12, 1.0), (30, 3.0))]
+        found = unpaired_difference(*sides)
+        shown += found is not None and found.p is not None and found.p < 0.05
+    assert 0.03 <= shown / 500 <= 0.07
+
+
 def test_the_smallest_effect_is_shown_four_times_in_five_and_so_is_one_with_as_many_examples_as_told() -> None:
     rng = random.Random(3)
     pilot = [rng.gauss(0.5, 1) for _ in range(4000)]
