@@ -13,6 +13,8 @@ from pydantic_core import PydanticUndefined
 from prime_cli.core.config_file import table_model
 from prime_cli.environments.file_formats import PublishedMetadata, RolloutLine
 from prime_cli.evals.file_formats import EvalMetadata
+from prime_cli.gepa import file_formats as gepa
+from prime_cli.gepa import run_directory as gepa_directory
 from prime_cli.lab.record import LabRecord
 from prime_cli.rl import checkpoint, file_formats, run_directory
 from prime_cli.sft.file_formats import DemonstrationRow, OrderState, SFTSummaryFile
@@ -80,6 +82,21 @@ SECTIONS = (
             FileFormat("checkpoints/step_*/order.json", OrderState),
         ),
         layout=checkpoint,
+    ),
+    Section(
+        "A prompt optimisation",
+        "In `[environments/MODULE/]outputs/gepa/ENVIRONMENT--MODEL/ID/`. `config.json` has the keys of "
+        "[configuration.md](configuration.md).",
+        (
+            FileFormat("results.jsonl", gepa.CandidateLine),
+            FileFormat("pareto_frontier.jsonl", gepa.FrontierLine),
+            FileFormat("proposals.jsonl", gepa.ProposalLine),
+            FileFormat("held_out.jsonl", gepa.HeldOutLine),
+            FileFormat("journal.jsonl", gepa.JournalLine),
+            FileFormat("examples.json", gepa.GepaExamples),
+            FileFormat("metadata.json", gepa.GepaMetadata),
+        ),
+        layout=gepa_directory,
     ),
     Section("Demonstrations", "Files for `prime sft run`.", (FileFormat("*.jsonl", DemonstrationRow),)),
 )

@@ -11,8 +11,8 @@ from docs.file_formats import SECTIONS, FileFormat
 
 # Not ours to describe: logs, models in Hugging Face layout, tensors by the model's own names, what sinks keep.
 _OTHERS = re.compile(
-    r"(^|/)(logs|weights|adapters|tensorboard|wandb|sinks)/|\.(beat|log|offset)$|^config\.json$|^lock$|^untied_model/|"
-    r"^(checkpoints|broadcasts)/.*\.safetensors$|^broadcasts/|^\.|/\."
+    r"(^|/)(logs|gepa|weights|adapters|tensorboard|wandb|sinks)/|\.(beat|log|offset)$|^config\.json$|^lock$|^untied_model/|"
+    r"^system_prompt\.txt$|^(checkpoints|broadcasts)/.*\.safetensors$|^broadcasts/|^\.|/\."
 )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.gepa.run_directory import GepaDirectory
+from tests.documented_files import assert_documented
 from tests.prime_cli.gepa.conftest import Runner, Workers
 from tests.prime_cli.gepa.scripted import answer, reflect
 from tests.scripted_model import Refusal, scripted_model
@@ -46,6 +47,9 @@ def test_every_call_is_in_the_journal_once_and_every_iteration_among_the_proposa
     proposals = lines(folder / "proposals.jsonl")
     assert [p["candidate_idx"] for p in proposals if p["accepted"]] == list(range(1, len(summary.found.prompts)))
     assert any(not p["accepted"] and p["scores"] for p in proposals)
+    assert {"held_out.jsonl", "pareto_frontier.jsonl", "metadata.json"} <= assert_documented(
+        folder, "A prompt optimisation"
+    )
 
 
 @pytest.mark.parametrize("moments", [3, pytest.param(100, marks=pytest.mark.slow)])
