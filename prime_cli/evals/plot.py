@@ -124,10 +124,8 @@ def terminal_histogram(evaluations: Sequence[Scores], *, width: int = 80, height
 
     def draw(plot: Any) -> None:
         tints = [TERMINAL_COLOURS[run % len(TERMINAL_COLOURS)] for run in range(len(shares))]
-        plot.multiple_bar(
-            [f"{position:.3g}" for position in positions], shares,
-            labels=names_of(evaluations) if len(shares) > 1 else None, color=tints if colour else None,
-        )  # fmt: skip
+        # Colours are those of the scores above; a legend would lie on the bars.
+        plot.multiple_bar([f"{position:.3g}" for position in positions], shares, color=tints if colour else None)
         plot.title(f"share of rollouts by {evaluations[0].metric}")
 
     return drawn_in_characters(draw, width=width, height=height, colour=colour) if positions else ""

@@ -1,4 +1,4 @@
-"""`prime eval compare` and `prime eval show` as a user calls them, in a workspace with evaluations."""
+"""`prime eval compare`, `show` and `plot` as a user calls them, in a workspace with evaluations."""
 
 from __future__ import annotations
 
@@ -45,6 +45,15 @@ def test_the_scores_of_one_are_shown_by_a_tag(workspace: Path) -> None:
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     assert ["difficulty=hard", "0.833", "18", "9"] in [[row[0], row[1], *row[3:]] for row in rows]
     assert "1 of 39 rollouts failed" in done.stderr
+
+
+def test_evaluations_are_drawn_in_the_terminal_and_as_a_picture(workspace: Path) -> None:
+    done = prime(workspace, "eval", "plot", "aaaa", "bbbb", "--save", "pictures/scores.svg")
+    assert done.returncode == 0, done.stderr
+    assert "small aaaa0001" in done.stdout
+    assert "<svg" in (workspace / "pictures/scores.svg").read_text()
+    refused = prime(workspace, "eval", "plot", "aaaa", "--save", "scores.pdf")
+    assert (refused.returncode, "ends in .png or .svg" in refused.stderr) == (2, True)
 
 
 def test_what_cannot_be_compared_is_one_line_and_a_usage_error(workspace: Path) -> None:

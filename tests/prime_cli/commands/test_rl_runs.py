@@ -133,3 +133,12 @@ def test_an_empty_workspace_has_no_runs_and_says_how_to_make_one(tmp_path: Path)
     told = subprocess.run([*PRIME, "rl", "list"], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert told.returncode == 0
     assert "prime rl run" in told.stderr
+
+
+def test_runs_are_drawn_side_by_side_in_the_terminal_and_as_a_picture(workspace: Path) -> None:
+    done = prime(workspace, "plot", "first", "second", "--save", "curves.png")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert [run["name"] for run in data["runs"]] == ["first", "second"]
+    assert data["runs"][1]["metrics"]["reward/mean"] == [[1, 0.1], [2, 0.2], [3, pytest.approx(0.3)]]
+    assert (workspace / "curves.png").read_bytes().startswith(b"\x89PNG")
