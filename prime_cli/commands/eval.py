@@ -57,7 +57,6 @@ def view(
     ] = None,
 ) -> None:
     """Open the viewer: evaluations, their rollouts, the messages and the rewards."""
-    import sys
 
     from prime_cli.commands.eval_display import print_evaluations
     from prime_cli.core import output as out
@@ -68,12 +67,12 @@ def view(
     directories = evaluations_named(path) if path is not None else find_evaluations(default_roots())
     if not directories:
         raise PrimeError("there is no evaluation here", hint="run one with `prime eval run ENV -m MODEL`")
-    if not sys.stdout.isatty() or out.mode().json or out.mode().plain:
+    if not out.can_open_viewer():
         print_evaluations(directories)
         return
-    from prime_cli.viewer.app import EvalViewer
+    from prime_cli.viewer.app import view_evaluations
 
-    EvalViewer(directories).run()
+    view_evaluations(path).run()
 
 
 eval_compare.register(app)

@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command("metrics")(metrics)
     app.command("samples")(samples)
     app.command("export")(export)
+    app.command("view")(view)
 
 
 def list_runs(folder: Folder = _RUNS) -> None:
@@ -179,6 +180,27 @@ def export(
 
     target, chosen = export_weights(open_run(run, folder), to, step=step)
     out.print_result({"path": str(target), "step": chosen}, f"The weights of step {chosen} lie in {target}.")
+
+
+def view(
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="The folder of a run, or its name; all of them when left out.")
+    ] = None,
+    folder: Folder = _RUNS,
+) -> None:
+    """Open the viewer: curves, staleness, mismatch and alarms of a run while it goes on, its rollouts and logs.
+
+    Without a terminal it prints what `show` prints, or the list.
+    """
+    from prime_cli.core import output as out
+    from prime_cli.rl.runs import open_run
+
+    if not out.can_open_viewer():
+        show(run, folder) if run else list_runs(folder)
+        return
+    from prime_cli.viewer.app import view_runs
+
+    view_runs(open_run(run, folder).path if run else None, folder).run()
 
 
 def _facts(run: RunFacts) -> dict[str, Any]:

@@ -66,6 +66,11 @@ def is_interactive() -> bool:
     return sys.stderr.isatty() and not _mode.plain and not _mode.json and os.environ.get("TERM") != "dumb"
 
 
+def can_open_viewer() -> bool:
+    """Say whether an application can take the terminal: one at both ends, and neither `--plain` nor `--output json`."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and is_interactive()
+
+
 def print_json(data: Any) -> None:
     """Write one JSON document to stdout, indented by two."""
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n")

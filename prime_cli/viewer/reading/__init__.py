@@ -1,0 +1,1 @@
+"""What the viewer reads: files and figures, without a widget in sight."""
