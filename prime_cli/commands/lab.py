@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prime_cli.lab.setup import Workspace
     from prime_cli.lab.sync import SyncReport
 
-app = new_group("Set up a workspace for environments, evals and training.")
+app = new_group("Set up a workspace for environments, evals and training; alone it opens the viewer on all of it.")
 
 _NEXT = (
     ("prime env init my-task", "write an environment"),
@@ -29,6 +29,21 @@ Agents = Annotated[
     typer.Option("--agents", "--agent", metavar="A,B|all|none", help="Coding agents to lay out skills for."),
 ]
 WorkspacePath = Annotated[Path, typer.Option("--path", help="The folder of the workspace.")]
+
+
+@app.callback(invoke_without_command=True, no_args_is_help=False)
+def everything(ctx: typer.Context) -> None:
+    """Set up a workspace for environments, evals and training; alone it opens the viewer on all that is in it."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from prime_cli.core import output as out
+
+    if not out.can_open_viewer():
+        typer.echo(ctx.get_help())
+        return
+    from prime_cli.viewer.app import view_workspace
+
+    view_workspace().run()
 
 
 @app.command()

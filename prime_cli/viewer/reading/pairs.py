@@ -6,22 +6,25 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from prime_cli.core.statistics import Estimate, clustered_mean
+from prime_cli.core.differences import Difference, paired_difference
 from prime_cli.evals.summary import PASS_THRESHOLD
 
-_Z95 = 1.96
 Score = tuple[int, str, float | None]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """An example with its rollouts in both; a mean is None where none of them has a reward."""
+    """An example with its rollouts in both; a mean is None where none of them has a reward.
+
+    `clean`: no rollout failed, in neither.
+    """
 
     example: str
     numbers_a: list[int]
     numbers_b: list[int]
     mean_a: float | None
     mean_b: float | None
+    clean: bool
 
     @property
     def difference(self) -> float | None:
@@ -39,16 +42,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Pairing:
-    """All examples of both, the flipped ones first; `difference` is over the examples scored in both."""
+    """All examples of both, the flipped ones first.
+
+    `difference` is that of `prime eval compare`: over the examples of both of which no rollout failed.
+    """
 
     pairs: list[Pair]
-    difference: Estimate | None
-
-    @property
-    def half_width(self) -> float | None:
-        """Half the width of the 95 % interval of the difference."""
-        error = self.difference.standard_error if self.difference else None
-        return None if error is None else _Z95 * error
+    difference: Difference | None
 
     @property
     def now_right(self) -> int:
@@ -64,18 +64,16 @@ class Pairing:
 def pair_up(a: Iterable[Score], b: Iterable[Score]) -> Pairing:
     """Return the examples of two lists of (number, example, reward), paired."""
     in_a, in_b = _by_example(a), _by_example(b)
-    pairs = [
-        Pair(example, *_numbers(in_a, in_b, example), _mean(in_a.get(example, [])), _mean(in_b.get(example, [])))
-        for example in dict.fromkeys([*in_a, *in_b])
-    ]
+    pairs = [_pair(example, in_a.get(example, []), in_b.get(example, [])) for example in dict.fromkeys([*in_a, *in_b])]
     # In a stable order: flipped, then by how much, then those that are in one only.
     pairs.sort(key=lambda pair: (not pair.flipped, -abs(pair.difference or 0.0), pair.difference is None))
-    scored = [(pair.difference, pair.example) for pair in pairs if pair.difference is not None]
-    return Pairing(pairs, clustered_mean([value for value, _ in scored], [example for _, example in scored]))
+    compared = [pair.difference for pair in pairs if pair.clean and pair.difference is not None]
+    return Pairing(pairs, paired_difference(compared))
 
 
-def _numbers(in_a: dict[str, list[Score]], in_b: dict[str, list[Score]], example: str) -> tuple[list[int], list[int]]:
-    return [score[0] for score in in_a.get(example, [])], [score[0] for score in in_b.get(example, [])]
+def _pair(example: str, a: list[Score], b: list[Score]) -> Pair:
+    clean = all(reward is not None for _, _, reward in (*a, *b))
+    return Pair(example, [score[0] for score in a], [score[0] for score in b], _mean(a), _mean(b), clean)
 
 
 def _by_example(scores: Iterable[Score]) -> dict[str, list[Score]]:

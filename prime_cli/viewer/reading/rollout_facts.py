@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json
 
 from prime_cli.evals.figures import figures_of
+from prime_cli.evals.tags import USUAL_TAGS, tags_of
 from prime_cli.viewer.reading.messages import message_text, messages_of
 
 _PREVIEW = 160
-_TAG_KEYS = ("tags", "tag", "task", "category", "difficulty", "split")
+_TAGS = (*USUAL_TAGS, "category", "difficulty")
 
 
 @dataclass(frozen=True)
 class RolloutFacts:
-    """One rollout in a row. `preview` begins the last reply, or says what went wrong; `tags` are parted by spaces."""
+    """One rollout in a row.
+
+    `preview` begins the last reply, or says what went wrong; `tags` (`task=sums`) are parted by spaces.
+    """
 
     number: int
     example: str
@@ -43,7 +47,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
 
 def facts_of(number: int, row: Mapping[str, Any]) -> tuple[RolloutFacts, dict[str, float]]:
     """Return the facts of rollout `number`, and its metrics."""
-    figures = figures_of(row)
+    figures = figures_of(row, ())
     output = figures.output_tokens
     facts = RolloutFacts(
         number=number,
@@ -52,28 +56,16 @@ def facts_of(number: int, row: Mapping[str, Any]) -> tuple[RolloutFacts, dict[st
         failed=figures.error is not None,
         truncated=bool(row.get("is_truncated")),
         tokens=int(output) if isinstance(output, int | float) else _completion_tokens(row),
-        tags=" ".join(tags_of(row)),
+        tags=_tags(row),
         preview=_one_line(figures.error if figures.error else _last_reply(row)),
     )
     return facts, dict(figures.metrics)
 
 
-def tags_of(row: Mapping[str, Any]) -> list[str]:
-    """Return the tags of a rollout: what it, or its example's `info`, calls tags, task, category, difficulty, split."""
-    info = row.get("info")
-    if isinstance(info, str) and info.startswith("{"):
-        info = parse_line(info.encode())
-    found: list[str] = []
-    for holder in (row, info):
-        if isinstance(holder, Mapping):
-            for key in _TAG_KEYS:
-                found += _words(holder.get(key))
-    return list(dict.fromkeys(found))
-
-
-def _words(value: Any) -> Iterable[str]:
-    values = value if isinstance(value, list) else [value]
-    return ["-".join(str(entry).split()) for entry in values if isinstance(entry, str | int) and str(entry).strip()]
+def _tags(row: Mapping[str, Any]) -> str:
+    """Return the tags of a rollout as `name=value`, parted by spaces; what has spaces in it gets dashes."""
+    found = tags_of(row, _TAGS)
+    return " ".join("-".join(f"{name}={value}".split()) for name, values in found.items() for value in values)
 
 
 def _example(row: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """What somebody asks of the list of rollouts: a line of conditions and words, and an order.
 
     reward<0.5  reward>=1  reward=0     error  ok  truncated
-    tag:math    example:12              anything else is looked for in the whole rollout, also "in quotes"
+    tag:sums  tag:task=sums  example:12  anything else is looked for in the whole rollout, also "in quotes"
 
 All conditions must hold, and all words must be there, in small letters or capitals.
 """
@@ -91,8 +91,9 @@ def parse_query(text: str, order: Order = "number") -> RolloutQuery:
         elif term in _FLAGS:
             conditions.append(_FLAGS[term])
         elif term.startswith("tag:"):
-            conditions.append("(' ' || tags || ' ') LIKE ? ESCAPE '\\'")
-            values.append(f"% {_escaped(term.removeprefix('tag:'))} %")
+            tag = _escaped(term.removeprefix("tag:"))
+            conditions.append("((' ' || tags || ' ') LIKE ? ESCAPE '\\' OR (tags || ' ') LIKE ? ESCAPE '\\')")
+            values += [f"% {tag} %", f"%={tag} %"]
         elif term.startswith("example:"):
             conditions.append("example = ?")
             values.append(term.removeprefix("example:"))

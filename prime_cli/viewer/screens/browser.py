@@ -30,7 +30,7 @@ from prime_cli.viewer.screens.logs import LogsScreen
 from prime_cli.viewer.screens.rollouts import RolloutsScreen
 from prime_cli.viewer.widgets.evaluation_details import evaluation_details
 from prime_cli.viewer.widgets.run_details import run_details
-from prime_cli.viewer.widgets.styled import BOLD, DIM, Line, lines
+from prime_cli.viewer.widgets.styled import BOLD, DIM, Line, end_of, lines
 
 _LOOK_EVERY_S = 3.0
 _DETAILS_EVERY_S = 0.5
@@ -370,7 +370,7 @@ class BrowserScreen(Screen[None]):
             if version:
                 label.append(f"  {version}", style="dim")
             models = [
-                _Entry(f"model:{name}:{model}", Text(_end_of(model, _MODEL), style="italic"), (name, model, runs),
+                _Entry(f"model:{name}:{model}", Text(end_of(model, _MODEL), style="italic"), (name, model, runs),
                        [self._evaluation_entry(run) for run in runs])
                 for model, runs in tree.get(name, {}).items()
             ]  # fmt: skip
@@ -385,7 +385,7 @@ class BrowserScreen(Screen[None]):
         counts, _, failed = evaluation.count_text.partition(" ")
         label.append(f"  {counts}")
         if failed:
-            label.append(f" {failed}", style="red")
+            label.append(f" {failed.split()[0]}✗", style="red")
         label.append(f"  {evaluation.path.name}", style="dim")
         return _Entry(f"evaluation:{evaluation.path}", label, evaluation)
 
@@ -395,17 +395,12 @@ def rollouts_of_evaluation(evaluation: Evaluation) -> RolloutsScreen:
     return RolloutsScreen(evaluation.results, _title(evaluation), logs=(evaluation.path, lambda: evaluation.logs))
 
 
-def _end_of(text: str, width: int) -> str:
-    """Return a path as far as there is room; its end tells it from others."""
-    return text if len(text) <= width else f"…{text[1 - width :]}"
-
-
 def _title(evaluation: Evaluation) -> Line:
-    return ((evaluation.environment, BOLD), (f" · {evaluation.model} · {evaluation.path.name}", DIM))
+    return ((evaluation.environment, BOLD), (f" · {end_of(evaluation.model, 28)} · {evaluation.path.name}", DIM))
 
 
 def _hub_title(evaluation: HubEvaluation) -> Line:
-    return ((evaluation.environment, BOLD), (f" · {evaluation.model} · {evaluation.id}", DIM))
+    return ((evaluation.environment, BOLD), (f" · {end_of(evaluation.model, 28)} · {evaluation.id}", DIM))
 
 
 def _run_entry(run: RunFacts) -> _Entry:

@@ -20,7 +20,7 @@ from prime_cli.viewer.reading.sections import sections_of
 from prime_cli.viewer.screens.copy import CopyScreen
 from prime_cli.viewer.widgets.conversation import Conversation
 from prime_cli.viewer.widgets.row_list import RowList
-from prime_cli.viewer.widgets.styled import BAD, BOLD, DIM, GOOD, Line, lines, reward_style
+from prime_cli.viewer.widgets.styled import BAD, BOLD, DIM, GOOD, Line, end_of, lines, reward_style
 
 _LINES_AT_ONCE = 500
 
@@ -67,10 +67,10 @@ class CompareScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "move(1)", "Next", key_display="n/p"),
         Binding("p", "move(-1)", "Previous", show=False),
-        Binding("f", "only_flipped", "Flipped only"),
-        Binding("right_square_bracket", "rollout(1)", "Other rollout", key_display="[ ]"),
+        Binding("f", "only_flipped", "Flipped"),
+        Binding("right_square_bracket", "rollout(1)", "Rollout", key_display="[ ]"),
         Binding("left_square_bracket", "rollout(-1)", "Rollout before", show=False),
-        Binding("e", "fold(False)", "Open/fold all", key_display="e/x"),
+        Binding("e", "fold(False)", "Open/fold", key_display="e/x"),
         Binding("x", "fold(True)", "Fold all", show=False),
         Binding("c", "copy", "Copy", show=False),
         Binding("b,backspace,escape", "app.close_screen", "Back"),
@@ -179,9 +179,9 @@ class CompareScreen(Screen[None]):
             of = f"  {which + 1} of {len(numbers)}" if len(numbers) > 1 else ""
             reward = row.get("reward") if not row.get("error") else None
             shown = f"{reward:.3f}" if isinstance(reward, int | float) else "failed" if numbers else "not run"
-            name = f"{side.upper()} · {evaluation.model}"
+            name = f"{side.upper()} · {end_of(evaluation.model, 24)}"
             title: Line = (
-                (name[:30], BOLD), ("  ", ""),
+                (name, BOLD), ("  ", ""),
                 (shown, reward_style(reward if isinstance(reward, int | float) else None)), (of, DIM),
             )  # fmt: skip
             self.query_one(f"#title-{side}", Static).update(lines([title]))
@@ -190,17 +190,18 @@ class CompareScreen(Screen[None]):
 
 def _head(a: Evaluation, b: Evaluation, pairing: Pairing) -> list[Line]:
     named: list[Line] = [
-        ((f"{name} ", BOLD), (f"{one.environment} · {one.model} · {one.path.name}  ", DIM), one.mean_text)
+        ((f"{name} ", BOLD), (f"{one.environment} · {end_of(one.model, 30)} · {one.path.name}  ", DIM), one.mean_text)
         for name, one in (("A", a), ("B", b))
     ]
     difference = pairing.difference
     if difference is None:
         return [*named, (("they have no example in common", BAD),)]
     colour = GOOD if difference.mean > 0 else BAD if difference.mean < 0 else DIM
-    spread = f" ± {pairing.half_width:.3f} (95 %)" if pairing.half_width is not None else ""
+    spread = "" if difference.low is None else f" [{difference.low:+.3f}, {difference.high:+.3f}]"
+    chance = "" if difference.p is None else f" p {difference.p:.2g}"
     words: Line = (
-        ("B - A ", BOLD), (f"{difference.mean:+.3f}{spread}", colour),
-        f"  {difference.n:,} examples in both, ", (f"{pairing.now_right} now right", GOOD), ", ",
+        ("B - A ", BOLD), (f"{difference.mean:+.3f}{spread}{chance}", colour),
+        f"   {difference.n:,} examples, ", (f"{pairing.now_right} now right", GOOD), ", ",
         (f"{pairing.now_wrong} now wrong", BAD),
     )  # fmt: skip
     return [*named, words]

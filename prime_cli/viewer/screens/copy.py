@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
@@ -16,7 +17,7 @@ from textual.widgets.option_list import Option
 from prime_cli.viewer.reading.sections import Section, whole_text
 from prime_cli.viewer.widgets.styled import BOLD, DIM, lines
 
-_EXCERPT = 60
+_EXCERPT = 40
 
 
 class CopyScreen(ModalScreen[None]):
@@ -39,8 +40,7 @@ class CopyScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the choices."""
         with Vertical():
-            yield Static(lines([(("Copy", BOLD), ("   Enter copies, Escape closes; marking with the mouse and Ctrl+C "
-                                                  "copies too", DIM))]))  # fmt: skip
+            yield Static(lines([(("Copy", BOLD), ("   Enter copies, Escape closes", DIM))]))  # fmt: skip
             yield OptionList(*(Option(_label(title, text)) for title, text in self._texts))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -51,11 +51,9 @@ class CopyScreen(ModalScreen[None]):
         self.app.notify(f"copied: {title} ({len(text):,} characters)", timeout=3, markup=False)
 
 
-def _label(title: str, text: str) -> str:
-    from rich.markup import escape
-
+def _label(title: str, text: str) -> Content:
     words = " ".join(text[: 4 * _EXCERPT].split())[:_EXCERPT]
-    return f"{escape(title[:40])}  [dim]{escape(words)}[/dim]"
+    return Content.assemble(title[:40], "  ", (words, DIM))
 
 
 def _pretty(raw: str) -> str:

@@ -61,7 +61,7 @@ class RolloutsScreen(Screen[None]):
         Binding("p", "move(-1)", "Previous", show=False),
         Binding("slash,s", "filter", "Filter", key_display="/"),
         Binding("o", "order", "Order"),
-        Binding("e", "fold(False)", "Open/fold all", key_display="e/x"),
+        Binding("e", "fold(False)", "Open/fold", key_display="e/x"),
         Binding("x", "fold(True)", "Fold all", show=False),
         Binding("m", "markdown", "Markdown", show=False),
         Binding("l", "logs", "Logs"),
@@ -272,7 +272,7 @@ class RolloutsScreen(Screen[None]):
     def _show_head(self) -> None:
         rows = self.query_one(RolloutList)
         place = f"{rows.cursor + 1:,} of {len(rows.numbers):,}" if rows.numbers else "none"
-        parts: list[tuple[str, str]] = [("   ", ""), (place, BOLD), (f" · {ORDERS[self._query.order]}", DIM)]
+        parts: list[tuple[str, str]] = [("   ", ""), (place, BOLD), (f" {ORDERS[self._query.order]}", DIM)]
         if not self.index.count:
             parts = [("   no rollout yet", DIM)]
         elif len(rows.numbers) != self.index.count:

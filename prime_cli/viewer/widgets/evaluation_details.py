@@ -11,7 +11,7 @@ from prime_cli.viewer.reading.evaluations import Evaluation, histogram, settings
 from prime_cli.viewer.reading.rollout_index import RolloutIndex
 from prime_cli.viewer.widgets.styled import BOLD, DIM, GOOD, WRONG, Line, heading, lines, pairs, reward_style
 
-_BAR = 24
+_BAR = 20
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -73,9 +73,9 @@ def _of_rollouts(index: RolloutIndex) -> Iterator[Line]:
     if metrics:
         width = max(len(metric.name) for metric in metrics)
         yield heading("metrics")
-        yield ((f"{'':<{width}}  {'mean':>8}{'least':>9}{'most':>9}{'n':>8}", DIM),)
+        yield ((f"{'':<{width}}  {'mean':>7}{'least':>7}{'most':>7}{'n':>6}", DIM),)
         for metric in metrics:
-            figures = f"{metric.mean:>8.3f}{metric.least:>9.3g}{metric.most:>9.3g}{metric.count:>8,}"
+            figures = f"{metric.mean:>7.3g}{metric.least:>7.3g}{metric.most:>7.3g}{metric.count:>6}"
             yield (f"{metric.name:<{width}}  {figures}",)
         yield ()
     tags = index.tags()

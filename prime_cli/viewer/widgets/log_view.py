@@ -37,7 +37,7 @@ class LogView(Vertical):
 
     DEFAULT_CSS = """
     LogView { height: 1fr; }
-    LogView Log { height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }
+    LogView Log { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }
     LogView Static { height: 1; color: $foreground-muted; padding: 0 1; }
     """
 

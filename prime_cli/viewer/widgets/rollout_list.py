@@ -71,7 +71,8 @@ class RolloutList(RowList):
         text.append(f"{reward:>7} ", style=self.style_of(kind))
         text.append(f"{tokens:>7}  ", style=self.style_of("dim"))
         if facts.tags and self.size.width >= _TAGS_FROM_COLUMNS:
-            text.append(f"[{facts.tags}] ", style=self.style_of("dim"))
+            values = " ".join(tag.partition("=")[2] for tag in facts.tags.split())
+            text.append(f"[{values}] ", style=self.style_of("dim"))
         text.append(facts.preview, style=self.style_of("failed") if facts.failed else "")
         return text
 

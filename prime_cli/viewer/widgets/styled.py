@@ -43,6 +43,11 @@ def reward_style(reward: float | None) -> str:
     return GOOD if reward >= 0.5 else BAD
 
 
+def end_of(text: str, width: int) -> str:
+    """Return a path as far as there is room; its end tells it from others."""
+    return text if len(text) <= width else f"…{text[1 - width :]}"
+
+
 def foreground_of(widget: Widget, component: str) -> Style:
     """Return the colour of a part of a widget, mixed with what is behind it, without the ground."""
     style = widget.get_component_rich_style(component)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from prime_cli.core.files import write_text_atomically
 from prime_cli.evals.store import EvalDirectory
 from prime_cli.rl.run_directory import RunDirectory, create_run_directory
 
@@ -41,8 +43,13 @@ def a_rollout(number: int, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def replace_rollouts(directory: EvalDirectory, rollouts: Iterable[dict[str, Any]]) -> None:
+    """Put other rollouts in the place of all."""
+    write_text_atomically(directory.results, "".join(json.dumps(row) + "\n" for row in rollouts))
+
+
 def an_evaluation(
-    folder: Path, count: int = 24, env: str = "multiply", model: str = "tiny", **changes: Any
+    folder: Path, count: int = 24, env: str = "multiply", model: str = "tiny", age_s: float = 0, **changes: Any
 ) -> EvalDirectory:
     """An evaluation of `count` rollouts; the second one failed."""
     folder.mkdir(parents=True)
@@ -61,7 +68,7 @@ def an_evaluation(
             **changes,
         }
     )  # fmt: skip
-    os.utime(directory.metadata, (A_DAY, A_DAY))
+    os.utime(directory.metadata, (A_DAY - age_s, A_DAY - age_s))
     return directory
 
 

@@ -12,7 +12,7 @@ from prime_cli.core.errors import BadInput
 from prime_cli.viewer.reading import rollout_index
 from prime_cli.viewer.reading.rollout_index import RolloutIndex
 from prime_cli.viewer.reading.rollout_query import Order, parse_query
-from tests.prime_cli.viewer.material import a_rollout, an_evaluation
+from tests.prime_cli.viewer.material import a_rollout, an_evaluation, replace_rollouts
 
 
 def indexed(path: Path, cache: Path | None = None) -> RolloutIndex:
@@ -33,7 +33,7 @@ def test_facts_are_what_the_list_shows(tmp_path: Path) -> None:
     index = indexed(an_evaluation(tmp_path / "a", 6).results)
     first, failed = index.facts([0, 1])
     assert (first.example, first.reward, first.tokens, first.preview) == ("0", 0.0, 10, "0 [not markup]")
-    assert first.tags == "products hard"
+    assert first.tags == "task=products difficulty=hard"
     assert failed.failed
     assert failed.reward is None
     assert failed.preview == "the judge is broken"
@@ -47,6 +47,7 @@ def test_rollouts_are_filtered_by_reward_error_tag_example_tokens_and_text(tmp_p
     assert found(index, "error") == [1]
     assert found(index, "truncated ok") == [3, 10]
     assert found(index, "tag:hard reward=0") == [0]
+    assert found(index, "tag:task=sums tag:hard") == [3, 9]
     assert found(index, "tag:har") == []
     assert found(index, "example:2") == [4, 5]
     assert found(index, "tokens>19") == [10, 11]
@@ -92,7 +93,7 @@ def test_a_growing_file_is_read_on_and_a_half_written_line_waits(tmp_path: Path)
 def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     directory = an_evaluation(tmp_path / "a", 6)
     index = indexed(directory.results)
-    directory.replace_rollouts([a_rollout(9), a_rollout(8)])
+    replace_rollouts(directory, [a_rollout(9), a_rollout(8)])
     while index.advance():
         pass
     assert index.count == 2
@@ -143,4 +144,4 @@ def test_metrics_and_tags_are_summed_over_the_rollouts_without_an_error(tmp_path
     exact, calls = index.metrics()
     assert (exact.name, exact.mean, exact.least, exact.most, exact.count) == ("exact", 0.4, 0.0, 1.0, 5)
     assert calls.mean == 1.0
-    assert index.tags()["sums"] == (3, pytest.approx((0.75 + 0.0) / 2))
+    assert index.tags()["task=sums"] == (3, pytest.approx((0.75 + 0.0) / 2))

@@ -19,7 +19,7 @@ from prime_cli.viewer.screens.training import TrainingScreen
 from prime_cli.viewer.widgets.conversation import Conversation
 from prime_cli.viewer.widgets.rollout_list import RolloutList
 from prime_cli.viewer.widgets.row_list import RowList
-from tests.prime_cli.viewer.material import a_rollout, a_run, an_evaluation, write_step
+from tests.prime_cli.viewer.material import a_rollout, a_run, an_evaluation, replace_rollouts, write_step
 
 SIZE = (120, 40)
 
@@ -195,7 +195,8 @@ async def test_the_browser_shows_details_and_opens_what_is_chosen(tmp_path: Path
 async def test_two_evaluations_are_compared_example_by_example(tmp_path: Path) -> None:
     an_evaluation(tmp_path / "a")
     other = an_evaluation(tmp_path / "b", model="other")
-    other.replace_rollouts([a_rollout(number, reward=1.0 if number in (10, 11) else 0.0) for number in range(24)])
+    rewards = [1.0 if number in (10, 11) else 0.0 for number in range(24)]
+    replace_rollouts(other, [a_rollout(number, reward=reward) for number, reward in enumerate(rewards)])
     app = view_evaluations(tmp_path)
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
@@ -204,7 +205,7 @@ async def test_two_evaluations_are_compared_example_by_example(tmp_path: Path) -
         await pilot.press(*["down"] * 2 if tree.cursor_line < 3 else ["up"] * 2, "v")
         await settle(pilot)
         assert isinstance(app.screen, CompareScreen)
-        assert "12 examples in both" in words(app, "#head")
+        assert "11 examples, " in words(app, "#head")
         assert "1 now right" in words(app, "#head") or "1 now wrong" in words(app, "#head")
         both = [conversation.plain for conversation in app.screen.query(Conversation)]
         assert all("What is 17 times" in text for text in both)
