@@ -6,7 +6,8 @@ Goals (docs/SPECIFICATION.md): the first rollouts are on the screen within 300 m
 file of 1 GB with 100,000 rollouts, and within 300 ms when that file is opened again. The file is made in a temporary
 folder and removed. Beside it: reading the same file whole with `json`, which is what a viewer without an index does.
 Each opening is a process of its own; the clock starts when the imports are done, and stops when the screen with the
-first rollouts was drawn. `indexed` is when every rollout can be sorted and filtered.
+first rollouts was drawn. On a busy machine
+look at the processor time, which the index in the background is part of.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from prime_cli.viewer.widgets.rollout_list import RolloutList
 
 async def main():
     seconds = {}
-    started = time.perf_counter()
+    started, processor = time.perf_counter(), time.process_time()
     app = view_evaluations(Path(sys.argv[1]))
     # Not run_test's own waiting: the clock must stop when the rows are drawn, whatever goes on in the background.
     async with app.run_test(size=(160, 50)) as pilot:
@@ -47,7 +48,7 @@ async def main():
         app.screen.refresh()
         drawn = app.export_screenshot()
         assert "question" in drawn, "the first rollout is on the screen"
-        seconds["paint"] = time.perf_counter() - started
+        seconds["paint"], seconds["work"] = time.perf_counter() - started, time.process_time() - processor
         if "indexed" in sys.argv:
             while app.screen.index.share_done < 1:
                 await asyncio.sleep(0.05)
@@ -108,23 +109,31 @@ def measure(gigabytes: float) -> dict[str, Any]:
         root = Path(name)
         write_evaluation(root / "small", 200, 2000)
         write_evaluation(root / "large", ROLLOUTS, int(gigabytes * 1e9 / ROLLOUTS))
-        small = [opened(OPEN, root / "small", root / "home")["paint"] for _ in range(ROUNDS)]
+        small = [opened(OPEN, root / "small", root / "home") for _ in range(ROUNDS)]
         # A kept index would spare the work that is measured: each opening for the first time gets a home of its own.
-        first = [opened(OPEN, root / "large", root / f"home-{number}")["paint"] for number in range(ROUNDS)]
+        first = [opened(OPEN, root / "large", root / f"home-{number}") for number in range(ROUNDS)]
         indexed = opened(OPEN, root / "large", root / "home", "indexed")
-        again = [opened(OPEN, root / "large", root / "home")["paint"] for _ in range(ROUNDS)]
+        again = [opened(OPEN, root / "large", root / "home") for _ in range(ROUNDS)]
         whole = opened(READ_WHOLE, root / "large", root / "home")
         return {
             "file_mb": (root / "large" / "results.jsonl").stat().st_size / 1e6,
-            "small_ms": 1000 * statistics.median(small),
-            "large_ms": 1000 * statistics.median(first),
-            "large_again_ms": 1000 * statistics.median(again),
+            **_medians("small", small),
+            **_medians("large", first),
+            **_medians("large_again", again),
             "large_indexed_ms": 1000 * indexed["indexed"],
             "large_to_the_last_ms": 1000 * indexed["to the last"],
             "large_memory_mib": indexed["memory"],
             "read_whole_ms": 1000 * whole["paint"],
             "read_whole_memory_mib": whole["memory"],
         }
+
+
+def _medians(name: str, openings: list[dict[str, float]]) -> dict[str, float]:
+    """Return the median time until the first rollouts were drawn, and the median processor time that it took."""
+    return {
+        f"{name}_ms": 1000 * statistics.median(one["paint"] for one in openings),
+        f"{name}_processor_ms": 1000 * statistics.median(one["work"] for one in openings),
+    }
 
 
 def main() -> None:
@@ -150,7 +159,8 @@ def main() -> None:
             "reading it whole with json": "read_whole_ms",
         }
         for words, key in rows.items():
-            goal = f"   goal {goals[key]:,.0f} ms" if key in goals else ""
+            work = found.get(key.replace("_ms", "_processor_ms"))
+            goal = f"   goal {goals[key]:,.0f} ms   processor {work:,.0f} ms" if key in goals else ""
             print(f"{words:42}{found[key]:10,.0f} ms{goal}")
         print(f"{'memory, indexed':42}{found['large_memory_mib']:10,.0f} MiB")
         print(f"{'memory, read whole':42}{found['read_whole_memory_mib']:10,.0f} MiB")

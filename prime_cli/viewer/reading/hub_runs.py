@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from prime_cli.core.errors import NotLoggedIn
-from prime_cli.hub.client import HubClient, connect
-from prime_cli.viewer.reading.rollout_index import index_cache
+from prime_cli.evals.fetch import fetch_evaluation
+from prime_cli.hub.client import connect
+from prime_cli.viewer.reading.evaluations import Evaluation, read_evaluation
 
 _LISTED = 100
-_PAGE = 200
 
 
 @dataclass(frozen=True)
@@ -28,11 +26,6 @@ class HubEvaluation:
     status: str
     date: str
     facts: Mapping[str, Any]
-
-    @property
-    def results(self) -> Path:
-        """Where its rollouts are kept here."""
-        return index_cache() / "hub" / f"{self.id}.jsonl"
 
 
 def list_hub_evaluations() -> tuple[str, list[HubEvaluation]] | None:
@@ -50,35 +43,14 @@ def list_hub_evaluations() -> tuple[str, list[HubEvaluation]] | None:
         return client.settings.base_url, [_evaluation(row) for row in found.get("evaluations") or []]
 
 
-def fetch_rollouts(evaluation: HubEvaluation, cancelled: Callable[[], bool]) -> None:
-    """Bring the rollouts here, page by page; when all of them are here already, nothing is asked.
+def fetch(evaluation: HubEvaluation) -> Evaluation:
+    """Bring an evaluation here, unless it is here as the hub has it.
 
     Raises:
-        PrimeError: the hub does not answer.
+        PrimeError: the hub does not answer, or it has no rollouts.
     """
-    path = evaluation.results
-    if path.is_file() and sum(1 for _ in path.open("rb")) == evaluation.rollouts:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    page, here, total = 1, 0, 1
-    with connect() as client, path.open("wb", buffering=0) as file:
-        while here < total and not cancelled():
-            rows, total = _page(client, evaluation.id, page)
-            if not rows:
-                return
-            file.write(b"".join(json.dumps(_as_rollout(row)).encode() + b"\n" for row in rows))
-            here, page = here + len(rows), page + 1
-
-
-def _page(client: HubClient, evaluation: str, page: int) -> tuple[list[dict[str, Any]], int]:
-    found = client.get(f"evaluations/{evaluation}/samples", page=page, limit=_PAGE)
-    return found.get("samples") or [], int(found.get("total") or 0)
-
-
-def _as_rollout(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sample of the hub as a line of results.jsonl; what it was stored with beside it stays."""
-    return {key: value for key, value in row.items() if value is not None}
+    with connect(login_required=False) as client:
+        return read_evaluation(fetch_evaluation(client, evaluation.id))
 
 
 def _evaluation(row: Mapping[str, Any]) -> HubEvaluation:

@@ -23,7 +23,7 @@ from prime_cli.core.errors import PrimeError
 from prime_cli.environments.local import LocalEnvironment
 from prime_cli.rl.runs import RunFacts
 from prime_cli.viewer.reading.evaluations import Evaluation, by_environment
-from prime_cli.viewer.reading.hub_runs import HubEvaluation, fetch_rollouts, list_hub_evaluations
+from prime_cli.viewer.reading.hub_runs import HubEvaluation, fetch, list_hub_evaluations
 from prime_cli.viewer.reading.rollout_index import RolloutIndex, index_cache
 from prime_cli.viewer.reading.workspace import Contents, Scope, read_contents, read_environments
 from prime_cli.viewer.screens.logs import LogsScreen
@@ -273,16 +273,16 @@ class BrowserScreen(Screen[None]):
         self.post_message(self.FoundElsewhere(apply))
 
     def _open_hub(self, evaluation: HubEvaluation) -> None:
-        screen = RolloutsScreen(evaluation.results, _hub_title(evaluation))
-
-        def fetch() -> None:
+        def bring() -> None:
             try:
-                fetch_rollouts(evaluation, lambda: get_current_worker().is_cancelled)
+                here = fetch(evaluation)
             except PrimeError as error:
-                self.app.call_from_thread(self.app.notify, error.message, severity="error", timeout=8)
+                self.app.call_from_thread(self.notify, error.message, severity="error", timeout=8, markup=False)
+            else:
+                self.app.call_from_thread(self.app.push_screen, rollouts_of_evaluation(here))
 
-        self.app.push_screen(screen)
-        screen.run_worker(fetch, thread=True, group="hub")
+        self.notify(f"bringing {evaluation.rollouts:,} rollouts here", timeout=3)
+        self.run_worker(bring, thread=True, exclusive=True, group="fetch")
 
     def _show_details(self, entry: _Entry | None) -> None:
         pane = self.query_one("#details", Static)
@@ -397,10 +397,6 @@ def rollouts_of_evaluation(evaluation: Evaluation) -> RolloutsScreen:
 
 def _title(evaluation: Evaluation) -> Line:
     return ((evaluation.environment, BOLD), (f" · {end_of(evaluation.model, 28)} · {evaluation.path.name}", DIM))
-
-
-def _hub_title(evaluation: HubEvaluation) -> Line:
-    return ((evaluation.environment, BOLD), (f" · {end_of(evaluation.model, 28)} · {evaluation.id}", DIM))
 
 
 def _run_entry(run: RunFacts) -> _Entry:

@@ -241,3 +241,21 @@ def test_an_open_evaluation_of_the_hub_is_cancelled_once_and_an_ended_one_says_h
     assert f"evaluation {done} has ended already: COMPLETED" in workspace.prime("eval", "stop", done, code=1).stderr
     stranger = Workspace(workspace.folder, workspace.hub, "grace-hopper")
     assert "not found" in stranger.prime("eval", "stop", opened, code=1).stderr
+
+
+def test_the_viewer_lists_evaluations_of_the_hub_and_brings_their_rollouts_here(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prime_cli.viewer.reading.hub_runs import fetch, list_hub_evaluations
+
+    monkeypatch.chdir(workspace.folder)
+    assert list_hub_evaluations() is None
+    monkeypatch.setenv("PRIME_API_BASE_URL", workspace.hub.url)
+    monkeypatch.setenv("PRIME_API_KEY", workspace.hub.key_of(workspace.user))
+    pushed = workspace.json("eval", "push", str(workspace.write("viewed", rollouts(2))))
+    address, evaluations = list_hub_evaluations() or ("", [])
+    found = next(evaluation for evaluation in evaluations if evaluation.id == pushed["evaluation_id"])
+    assert (address, found.rollouts, found.model) == (workspace.hub.url, 2, "tiny")
+    here = fetch(found)
+    assert here.results.read_text().count("\n") == 2
+    assert here.environment == "ada-lovelace/squares"
