@@ -1,6 +1,6 @@
 """Writes the pictures of docs/images that show the viewer, from what lies in a workspace that `prime lab demo` made.
 
-    python docs/make_viewer_pictures.py WORKSPACE
+python docs/make_viewer_pictures.py WORKSPACE
 """
 
 from __future__ import annotations
