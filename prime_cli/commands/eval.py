@@ -57,6 +57,7 @@ def view(
     ] = None,
 ) -> None:
     """Open the viewer: evaluations, their rollouts, the messages and the rewards."""
+    from pathlib import Path
 
     from prime_cli.commands.eval_display import print_evaluations
     from prime_cli.core import output as out
@@ -72,7 +73,9 @@ def view(
         return
     from prime_cli.viewer.app import view_evaluations
 
-    view_evaluations(path).run()
+    # An id names one evaluation; a folder may get more of them while it is looked at.
+    above = None if path is None else Path(path) if Path(path).is_dir() else directories[0].path
+    view_evaluations(above).run()
 
 
 eval_compare.register(app)
