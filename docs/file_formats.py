@@ -50,7 +50,8 @@ SECTIONS = (
     Section(
         "An evaluation",
         "In `[environments/MODULE/]outputs/evals/ENVIRONMENT--MODEL/ID/`. A rollout is appended in one write, "
-        "before it is counted.",
+        "before it is counted. `pushed.json` has the id that it got on each hub, by the address of the hub; "
+        "`broken_lines.txt` what was found among the results and was no rollout.",
         (FileFormat("results.jsonl", RolloutLine), FileFormat("metadata.json", EvalMetadata)),
     ),
     Section(

@@ -9,10 +9,12 @@ from pydantic import ValidationError
 
 from docs.file_formats import SECTIONS, FileFormat
 
-# Not ours to describe: logs, models in Hugging Face layout, tensors by the model's own names, what sinks keep.
+# Not ours to describe: logs, models in Hugging Face layout, tensors by the model's own names, what sinks keep, and what
+# a process that was killed had not finished writing.
 _OTHERS = re.compile(
-    r"(^|/)(logs|gepa|weights|adapters|tensorboard|wandb|sinks)/|\.(beat|log|offset)$|^config\.json$|^lock$|^untied_model/|"
-    r"^system_prompt\.txt$|^(checkpoints|broadcasts)/.*\.safetensors$|^broadcasts/|^\.|/\."
+    r"(^|/)(logs|gepa|weights|adapters|tensorboard|wandb|sinks)/|^(broadcasts|untied_model)/|"
+    r"^(config\.json|lock|system_prompt\.txt)$|\.(beat|log|offset)$|^checkpoints/.*\.safetensors$|"
+    r"^\.|/\.|\.aside$|^status/\w+\.\d+$"
 )
 
 
