@@ -60,6 +60,10 @@ def check_own_packages(around: Surroundings) -> list[Finding]:
     """See that what evaluating and training needs is there, in the versions that this is tested with."""
     versions = installed_versions(around.own_python)
     missing = unmet(of_extra("lab"), versions)
+    if missing and "torch" not in versions:
+        # Gigabytes, and maybe left out on purpose: `--fix` does not install them.
+        message = f"{around.own_python} has no torch: training, and serving folders of weights, need it"
+        return [Finding("packages", "warning", message, "prime lab setup --prime-rl")]
     if missing:
         return [_to_install(around.own_python, "warning", missing, "training and the viewer lack")]
     others = unmet(

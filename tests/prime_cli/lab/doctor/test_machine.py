@@ -139,6 +139,15 @@ def test_another_line_of_verifiers_is_a_warning_and_too_new_a_one_fails(tmp_path
     assert only(check_environment_packages(with_python(new, tmp_path))).level == "fails"
 
 
+def test_an_installation_without_torch_is_told_and_left_as_it_is(tmp_path: Path) -> None:
+    bare = a_python_with(tmp_path / "venv")
+    finding = only(check_own_packages(Surroundings(tmp_path, bare, bare, {}, run_program, ask)))
+    assert (finding.level, finding.hint, finding.repair) == ("warning", "prime lab setup --prime-rl", None)
+    some = a_python_with(tmp_path / "some", torch="2.13.0")
+    partly = only(check_own_packages(Surroundings(tmp_path, some, some, {}, run_program, ask)))
+    assert partly.repair is not None
+
+
 def test_an_interpreter_that_does_not_run_fails(tmp_path: Path) -> None:
     python = tmp_path / "venv/bin/python"
     python.parent.mkdir(parents=True)
