@@ -74,7 +74,7 @@ def _mismatch(steps: Sequence[Figures]) -> Alarm | None:
     if mismatch <= MISMATCH_LIMIT:
         return None
     age = float(now.get("off_policy/mean", 0.0))
-    if age >= 1:
+    if age > 0:  # a few old groups are enough
         reason = (
             f"the rollouts are {age:.1f} versions old: a lower learning_rate or orchestrator.max_off_policy_steps "
             "keeps the policy nearer to them"

@@ -64,7 +64,9 @@ def test_a_batch_with_signal_needs_no_explanation() -> None:
 def test_a_mismatch_is_put_down_to_age_or_to_the_computation() -> None:
     (old,) = alarms_of([{**HEALTHY, "mismatch_kl/mean": 0.02, "off_policy/mean": 2.0}])
     (fresh,) = alarms_of([{**HEALTHY, "mismatch_kl/mean": float("inf"), "off_policy/mean": 0.0}])
+    (some,) = alarms_of([{**HEALTHY, "mismatch_kl/mean": 0.02, "off_policy/mean": 0.6}])
     assert "2.0 versions old" in old.words
+    assert "0.6 versions old" in some.words, "a batch of which a few groups are old"
     assert "compute different log-probabilities" in fresh.words
 
 
