@@ -40,6 +40,8 @@ def check_endpoints(around: Surroundings) -> list[Finding]:
 
 def _ask(entry: EndpointEntry, around: Surroundings) -> Answer:
     key = around.variables.get(entry.key or "", "")
+    if _host(entry) is None:
+        return Answer(None)
     if entry.key and not key and not _is_here(entry):
         return Answer(None)  # without its key there is nothing to ask
     headers = {"Authorization": f"Bearer {key or 'EMPTY'}", **entry.headers}
@@ -48,6 +50,8 @@ def _ask(entry: EndpointEntry, around: Surroundings) -> Answer:
 
 def _judge(entry: EndpointEntry, answer: Answer, around: Surroundings) -> Finding:
     name = f"{entry.endpoint_id} at {entry.url}"
+    if _host(entry) is None:
+        return Finding("endpoints", "fails", f"{name}: that is not a URL", f"set `url` in {ENDPOINTS_FILE}")
     if entry.key and not around.variables.get(entry.key) and not _is_here(entry):
         message = f"{name}: its key is not set, so it was not asked"
         return Finding("endpoints", "warning", message, f"export {entry.key}=...")
@@ -82,7 +86,16 @@ def _is_silent_here(entry: EndpointEntry, answer: Answer) -> bool:
 
 
 def _is_here(entry: EndpointEntry) -> bool:
-    return urlsplit(entry.url).hostname in LOOPBACK
+    return _host(entry) in LOOPBACK
+
+
+def _host(entry: EndpointEntry) -> str | None:
+    """Return the host of a URL, None where it is none."""
+    try:
+        parts = urlsplit(entry.url)
+        return parts.hostname if parts.scheme in ("http", "https") and parts.port != 0 else None
+    except ValueError:
+        return None
 
 
 def _models(answer: Answer) -> list[str] | None:

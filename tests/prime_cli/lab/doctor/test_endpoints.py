@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from prime_cli.lab.doctor.endpoints import check_endpoints
 from prime_cli.lab.doctor.finding import Finding
 from prime_cli.lab.doctor.surroundings import Answer, Surroundings, ask, run_program
@@ -75,6 +77,15 @@ def test_an_endpoint_elsewhere_that_does_not_answer_fails(tmp_path: Path) -> Non
     (finding,) = examine(tmp_path, entry("http://nobody.invalid/v1"))
     assert finding.level == "fails"
     assert finding.hint == "curl http://nobody.invalid/v1/models"
+
+
+@pytest.mark.parametrize(
+    "url", ["not a url", "ftp://host/v1", "http://[::1/v1", "http://127.0.0.1:99999/v1", "http:///v1"]
+)
+def test_what_is_no_url_fails_without_being_asked(tmp_path: Path, url: str) -> None:
+    (finding,) = examine(tmp_path, entry(url))
+    assert finding.level == "fails"
+    assert finding.message == f"mine at {url}: that is not a URL"
 
 
 def test_a_key_that_is_refused_fails_with_its_variable_and_never_with_itself(tmp_path: Path) -> None:
