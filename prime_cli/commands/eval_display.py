@@ -27,6 +27,8 @@ def print_summary(summary: EvalSummary) -> None:
         out.warn(f"{count} of {summary.num_rollouts} rollouts failed and are not in the mean: {escape(text)}")
     if len(summary.errors) > _ERRORS_SHOWN:
         out.warn(f"and {len(summary.errors) - _ERRORS_SHOWN} other kinds of failure; {summary.num_errors} in all")
+    if summary.cost is not None:
+        out.stdout_console().print(f"cost: {summary.cost:.4g}")
     out.stdout_console().print(f"results: {escape(str(summary.path))}")
     out.note(f"look at them with: prime eval view {escape(str(summary.path))}")
 

@@ -19,13 +19,17 @@ from prime_cli.evals.launch import Outcome, launch_evaluations
 from prime_cli.evals.request import EvalRequest
 from prime_cli.evals.summary import EvalSummary
 
+STOPPED_BY_COST = 3
+"""The exit code of evaluations that all went well as far as the money went."""
+
 
 def run_and_print(plan: EvalPlan, *, is_file: bool) -> None:
     """Run the evaluations of a plan and print what came out; of a file as one table, or one list.
 
     Raises:
         PrimeError: the only evaluation could not be run.
-        typer.Exit: with 1 where one of several could not be run, or had no rollout without an error.
+        typer.Exit: with 1 where one of several could not be run, or had no rollout without an error; else with 3
+            where one was stopped at the most that it may cost.
     """
     for warning in plan.warnings:
         out.warn(escape(warning))
@@ -42,8 +46,14 @@ def run_and_print(plan: EvalPlan, *, is_file: bool) -> None:
         raise outcomes[0]
     else:
         print_summary(outcomes[0])
-    if any(isinstance(outcome, PrimeError) or outcome.reward is None for outcome in outcomes):
+    early = [outcome for outcome in outcomes if isinstance(outcome, EvalSummary) and outcome.stopped]
+    for summary in early:
+        command = _again([summary.path], is_file)
+        out.warn(f"stopped: {escape(summary.stopped or '')}. To go on: {escape(command)} with a higher --max-cost")
+    if any(isinstance(outcome, PrimeError) or (outcome.reward is None and not outcome.stopped) for outcome in outcomes):
         raise typer.Exit(1)
+    if early:
+        raise typer.Exit(STOPPED_BY_COST)
 
 
 def _again(folders: list[Path], is_file: bool) -> str:

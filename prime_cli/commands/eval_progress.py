@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,7 +94,7 @@ class Board:
         rate = standing.rate(self.clock())
         if rate is not None and standing.state == "running":
             parts.append(f"{rate:.1f} rollouts/s")
-        return ", ".join(parts)
+        return ", ".join([*parts, *troubles_of(progress), *cost_of(progress)])
 
     def total(self) -> tuple[int, int, int, float]:
         """Return over all: rollouts done, rollouts known of, errors, rollouts per second of what runs."""
@@ -114,6 +115,26 @@ def mean_of(progress: EvalProgress) -> str:
         return ""
     error = "" if progress.standard_error is None else f" ± {progress.standard_error:.3f}"
     return f"reward {progress.mean:.3f}{error}"
+
+
+def troubles_of(progress: EvalProgress) -> list[str]:
+    """Return in words what keeps it from going faster."""
+    words = []
+    if progress.num_retries:
+        words.append(f"{progress.num_retries} retries")
+    if progress.num_refusals:
+        waiting = f", waiting {math.ceil(progress.pause_s)} s" if progress.pause_s > 0 else ""
+        words.append(f"rate limited {progress.num_refusals} times{waiting}")
+    return words
+
+
+def cost_of(progress: EvalProgress) -> list[str]:
+    """Return in words what it costs; nothing where no price is known."""
+    if progress.cost is None:
+        return []
+    if progress.projected_cost is None or progress.num_done == progress.total:
+        return [f"cost {progress.cost:.4g}"]
+    return [f"cost {progress.cost:.4g} of about {progress.projected_cost:.4g}"]
 
 
 class LiveWatcher:

@@ -116,6 +116,15 @@ def run(
     num_workers: Annotated[
         str | None, typer.Option("--num-workers", "-w", help="Environment processes, or auto. [1]")
     ] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="A rollout that takes longer fails.")
+    ] = None,
+    max_retries: Annotated[
+        int | None, typer.Option("--max-retries", help="Of a rollout that failed for a passing reason. [3]", min=0)
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option("--max-cost", help="Stop before the rollouts cost more; exit code 3.")
+    ] = None,
     resume: Annotated[
         str | None,
         typer.Option("--resume", "-R", metavar="[FOLDER]", help="Go on with this one, else the newest like it."),
@@ -127,7 +136,8 @@ def run(
     """Run a model on an environment, keep every rollout, and print the mean reward with its standard error.
 
     JSON output (--output json): {reward_mean, reward_standard_error, num_rollouts, num_errors, errors, metrics,
-    pass_at_k, seconds, path}; of a file a list of these with {name, environment, model, error}
+    pass_at_k, estimates, cost, stopped, seconds, path}; of a file a list of these with {name, environment, model,
+    error}
     """
     from prime_cli.commands.eval_outcome import run_and_print
 

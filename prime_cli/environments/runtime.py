@@ -7,7 +7,7 @@ nothing beyond the standard library.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -61,6 +61,7 @@ class ModelEndpoint:
 
     The client type `renderer` renders messages with the tokenizer in the folder `tokenizer`, as its `renderer` says.
     `headers_from_state` names headers whose values are read from the state of the rollout, by its keys.
+    A request that the server refuses because there are too many is sent again later, for `patience_s` in all.
     """
 
     base_url: str
@@ -71,6 +72,7 @@ class ModelEndpoint:
     tokenizer: str | None = None
     renderer: str = "auto"
     headers_from_state: Mapping[str, str] = field(default_factory=dict)
+    patience_s: float = 0.0
 
     def as_data(self) -> dict[str, Any]:
         """Return the endpoint as a worker is told it."""
@@ -98,6 +100,8 @@ class EnvironmentWorkers:
         search_path: folders put in front of the interpreter's own path, for environments that are not installed.
         silence_timeout_s: a worker that has loaded and does not answer a ping for so long is killed; the next request
             starts another.
+        refused: is told each time that a model's server refused a request because there are too many, and in how many
+            seconds it is sent again.
     """
 
     def __init__(
@@ -109,13 +113,14 @@ class EnvironmentWorkers:
         num_workers: int = 1,
         search_path: Sequence[Path] = (),
         silence_timeout_s: float | None = None,
+        refused: Callable[[float], None] | None = None,
     ) -> None:
         self._spec = spec
         self._silence_timeout_s = silence_timeout_s
         self._watches: list[asyncio.Task[None]] = []
         label = (spec.name or spec.id).replace("/", "--")
         self._workers = [
-            _Worker(python, log_directory / f"{label}_worker_{index}.log", spec, search_path)
+            _Worker(python, log_directory / f"{label}_worker_{index}.log", spec, search_path, refused)
             for index in range(num_workers)
         ]
 
@@ -261,7 +266,15 @@ class _Worker:
     take it along.
     """
 
-    def __init__(self, python: Path, log_path: Path, spec: EnvironmentSpec, search_path: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        python: Path,
+        log_path: Path,
+        spec: EnvironmentSpec,
+        search_path: Sequence[Path],
+        refused: Callable[[float], None] | None,
+    ) -> None:
+        self._refused = refused
         self._python = python
         self._log_path = log_path
         self._spec = spec
@@ -293,7 +306,7 @@ class _Worker:
     async def start(self) -> dict[str, Any]:
         """Open a process and load the environment in it; one that does not load is closed again."""
         connection = await WorkerConnection.open(
-            self._spec.id, self._python, self._log_path, self._search_path, self._spec.variables
+            self._spec.id, self._python, self._log_path, self._search_path, self._spec.variables, self._hear
         )
         self._connection = connection
         try:
@@ -311,6 +324,10 @@ class _Worker:
             await connection.close()
             raise
         return info
+
+    def _hear(self, event: Mapping[str, Any]) -> None:
+        if self._refused is not None and "refused" in event:
+            self._refused(float(event["delay_s"]))
 
     async def request(self, op: str, **body: Any) -> Any:
         self._num_coming += 1

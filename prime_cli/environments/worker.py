@@ -26,10 +26,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from prime_cli.environments import worker_client, worker_limits, worker_scoring, worker_seeds
+    from prime_cli.environments import worker_client, worker_limits, worker_patience, worker_scoring, worker_seeds
 else:  # this folder is the first on the path until `main` takes it off
     import worker_client
     import worker_limits
+    import worker_patience
     import worker_scoring
     import worker_seeds
 
@@ -47,9 +48,14 @@ class Refused(Exception):
 
 
 class EnvironmentHost:
-    """Loads one environment and runs its rollouts."""
+    """Loads one environment and runs its rollouts.
 
-    def __init__(self) -> None:
+    Args:
+        tell: says to the parent what no request asked for.
+    """
+
+    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        self._tell = tell
         self._environment: Any = None
         self._clients: dict[str, Any] = {}
 
@@ -133,7 +139,7 @@ class EnvironmentHost:
     def _client(self, endpoint: dict[str, Any]) -> Any:
         key = json.dumps(endpoint, sort_keys=True)
         if key not in self._clients:
-            self._clients[key] = worker_client.takes_empty_answers(_client_of_type(endpoint))
+            self._clients[key] = worker_client.takes_empty_answers(_client_of_type(endpoint, self._patience(endpoint)))
             worker_seeds.watch_requests(self._clients[key])
             worker_client.sends_headers_from_state(
                 self._clients[key],
@@ -142,17 +148,24 @@ class EnvironmentHost:
             )
         return self._clients[key]
 
+    def _patience(self, endpoint: dict[str, Any]) -> worker_patience.Patience | None:
+        if not endpoint.get("patience_s"):
+            return None
+        return worker_patience.Patience(
+            endpoint["patience_s"], lambda delay_s: self._tell({"refused": endpoint["base_url"], "delay_s": delay_s})
+        )
 
-def _client_of_type(endpoint: dict[str, Any]) -> Any:
+
+def _client_of_type(endpoint: dict[str, Any], patience: worker_patience.Patience | None) -> Any:
     import verifiers.clients
 
     kind = endpoint["client_type"]
     if kind in _CLIENT_TYPES:
-        return getattr(verifiers.clients, _CLIENT_TYPES[kind])(worker_client.model_client(endpoint))
+        return getattr(verifiers.clients, _CLIENT_TYPES[kind])(worker_client.model_client(endpoint, patience))
     if kind != _RENDERER:
         raise Refused(f"unknown client type {kind!r}; known: {', '.join([*_CLIENT_TYPES, _RENDERER])}")
     try:
-        return _renderer_client(endpoint)
+        return _renderer_client(endpoint, patience)
     except ImportError as error:
         raise Refused(
             "the client type `renderer` needs the packages renderers (below 0.1.8) and transformers in "
@@ -160,7 +173,7 @@ def _client_of_type(endpoint: dict[str, Any]) -> Any:
         ) from error
 
 
-def _renderer_client(endpoint: dict[str, Any]) -> Any:
+def _renderer_client(endpoint: dict[str, Any], patience: worker_patience.Patience | None) -> Any:
     """Return the library's client that renders messages itself, with the tokenizer in the folder `endpoint` names."""
     import verifiers
     from verifiers.clients.renderer_client import RendererClient
@@ -173,7 +186,7 @@ def _renderer_client(endpoint: dict[str, Any]) -> Any:
         api_base_url=endpoint["base_url"],
     )
     client = RendererClient(config)
-    client._client = worker_client.model_client(endpoint)
+    client._client = worker_client.model_client(endpoint, patience)
     return client
 
 
@@ -261,12 +274,13 @@ async def serve(protocol: Any) -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 30)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    host = EnvironmentHost()
     running: dict[int, asyncio.Task[None]] = {}
 
     def answer(number: int, **body: Any) -> None:
         protocol.write(json.dumps({"id": number, **body}, default=_as_data) + "\n")
         protocol.flush()
+
+    host = EnvironmentHost(lambda event: answer(0, event=event))
 
     async def carry_out(request: dict[str, Any]) -> None:
         number = request["id"]

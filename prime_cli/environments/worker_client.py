@@ -11,9 +11,12 @@ from __future__ import annotations
 import functools
 import json
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
+
+if TYPE_CHECKING:
+    from prime_cli.environments.worker_patience import Patience
 
 # Long, because it runs while this process is too busy to notice that it is connected.
 CONNECT_TIMEOUT_S = 30.0
@@ -23,8 +26,11 @@ _RETRIES = 2
 _UNUSUAL = ("stream", "extra_query", "timeout")
 
 
-def model_client(endpoint: dict[str, Any]) -> Any:
-    """Return a client for `endpoint` (base_url, api_key, headers) that stands in for `openai.AsyncOpenAI`."""
+def model_client(endpoint: dict[str, Any], patience: Patience | None = None) -> Any:
+    """Return a client for `endpoint` (base_url, api_key, headers) that stands in for `openai.AsyncOpenAI`.
+
+    With `patience` a request that is refused because there are too many waits, and is sent again.
+    """
     import openai
 
     full = openai.AsyncOpenAI(
@@ -47,7 +53,7 @@ def model_client(endpoint: dict[str, Any]) -> Any:
         # Otherwise aiohttp reads the environment and the user's netrc again for every request, the latter in a thread.
         trust_env=_is_proxied(endpoint["base_url"]),
     )
-    return LeanClient(full, session, endpoint["base_url"])
+    return LeanClient(full, session, endpoint["base_url"], patience)
 
 
 def _is_proxied(url: str) -> bool:
@@ -59,8 +65,9 @@ def _is_proxied(url: str) -> bool:
 class LeanClient:
     """`openai.AsyncOpenAI` with a quicker `chat.completions.create` and `post`; everything else is its own."""
 
-    def __init__(self, full: Any, session: Any, base_url: str) -> None:
+    def __init__(self, full: Any, session: Any, base_url: str, patience: Patience | None = None) -> None:
         self._full = full
+        self._patience = patience
         self._session = session
         self._base_url = base_url.rstrip("/")
         self._elsewhere: dict[str, LeanClient] = {}
@@ -75,7 +82,9 @@ class LeanClient:
             return self._full.with_options(**options)
         address = str(options["base_url"])
         if address not in self._elsewhere:
-            self._elsewhere[address] = LeanClient(self._full.with_options(**options), self._session, address)
+            self._elsewhere[address] = LeanClient(
+                self._full.with_options(**options), self._session, address, self._patience
+            )
         return self._elsewhere[address]
 
     async def post(self, path: str, *, cast_to: Any, body: Any = None, options: Any = None, **rest: Any) -> Any:
@@ -114,11 +123,21 @@ class LeanClient:
             data = json.dumps(body).encode()
         except TypeError:  # the client knows how to encode its own objects
             return None
-        try:
-            async with self._session.post(url, data=data, headers=headers) as response:
-                return bytes(await response.read()) if response.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return None
+        patience, tries = self._patience, 0
+        since = patience.now() if patience is not None else 0.0
+        while True:
+            if patience is not None:
+                await patience.wait()
+            try:
+                async with self._session.post(url, data=data, headers=headers) as response:
+                    answer = bytes(await response.read())
+                    if response.status == 200:
+                        return answer
+                    refusal, tries = (response.status, response.headers, answer), tries + 1
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                return None
+            if patience is None or not patience.allows_another_try(*refusal, since, tries):
+                return None
 
 
 def _parsed(body: bytes, cast_to: Any) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,18 @@ _VARIABLES = {
 }
 
 
+Hear = Callable[[Mapping[str, Any]], None]
+
+
 class EnvironmentFailed(PrimeError):
-    """The environment could not be loaded, or its code raised; carries its own shortened traceback."""
+    """The environment could not be loaded, or its code raised; carries its own shortened traceback.
+
+    `raised` names the type of the exception.
+    """
+
+    def __init__(self, message: str, hint: str | None = None, raised: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.raised = raised
 
 
 class EnvironmentWorkerDied(PrimeError):
@@ -41,9 +51,12 @@ class WorkerConnection:
         process: the worker, with pipes on both ends.
         log_path: where its stderr goes.
         python: the interpreter that it runs on.
+        hear: is told what the worker says without being asked.
     """
 
-    def __init__(self, label: str, process: asyncio.subprocess.Process, log_path: Path, python: Path) -> None:
+    def __init__(
+        self, label: str, process: asyncio.subprocess.Process, log_path: Path, python: Path, hear: Hear | None = None
+    ) -> None:
         assert process.stdin is not None, "the worker is started with a pipe"
         assert process.stdout is not None, "the worker is started with a pipe"
         self._label = label
@@ -51,6 +64,7 @@ class WorkerConnection:
         self._requests = process.stdin
         self._log_path = log_path
         self._python = python
+        self._hear = hear
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next_id = 0
         self._ended = False
@@ -59,7 +73,13 @@ class WorkerConnection:
 
     @classmethod
     async def open(
-        cls, label: str, python: Path, log_path: Path, search_path: Sequence[Path], variables: Mapping[str, str]
+        cls,
+        label: str,
+        python: Path,
+        log_path: Path,
+        search_path: Sequence[Path],
+        variables: Mapping[str, str],
+        hear: Hear | None = None,
     ) -> WorkerConnection:
         """Start a worker; it gets `variables` beside this process's own, without those that hold secrets of the run.
 
@@ -82,7 +102,7 @@ class WorkerConnection:
                     f"the interpreter {python} cannot be started: {error.strerror}",
                     hint="the workspace's interpreter is $VIRTUAL_ENV's, .venv's, or the one that runs prime",
                 ) from None
-        return cls(label, process, log_path, python)
+        return cls(label, process, log_path, python, hear)
 
     @property
     def ended(self) -> bool:
@@ -160,6 +180,10 @@ class WorkerConnection:
     async def _read(self, answers: asyncio.StreamReader) -> None:
         while line := await answers.readline():
             answer = json.loads(line)
+            if "event" in answer:
+                if self._hear is not None:
+                    self._hear(answer["event"])
+                continue
             future = self._waiting.get(answer["id"])
             if future is None or future.done():
                 continue
@@ -189,7 +213,9 @@ class WorkerConnection:
                 hint="install it there with `pip install verifiers`, or point VIRTUAL_ENV at one that has it",
             )
         where = "\n".join(f"  {line}" for line in error["traceback"].splitlines())
-        return EnvironmentFailed(f"the environment {self._label} failed: {error['message']}\n{where}")
+        return EnvironmentFailed(
+            f"the environment {self._label} failed: {error['message']}\n{where}", raised=error["type"]
+        )
 
 
 def _missing_hint(message: str, name: str) -> str | None:

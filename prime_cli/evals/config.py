@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import AliasChoices, Field, PositiveInt, field_validator, model_validator
+from pydantic import AliasChoices, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from prime_cli.core.config_file import StrictModel
 from prime_cli.environments.runtime import ClientType, Split
@@ -98,6 +98,18 @@ class EvalKeys(StrictModel):
         default=False,
         validation_alias=AliasChoices("resume", "resume_path"),
         description="The folder of an evaluation to go on with; true: the newest with these settings.",
+    )
+    timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        validation_alias=AliasChoices("timeout_s", "timeout"),
+        description="Seconds after which a rollout fails, waiting for the server included.",
+    )
+    max_retries: NonNegativeInt | None = Field(
+        default=None, description="How often a rollout is run again that failed for a reason that may pass; 3."
+    )
+    max_cost: float | None = Field(
+        default=None, gt=0, description="No rollout starts that could make the evaluation cost more; see `price`."
     )
     retry_errors: bool | None = Field(
         default=None, description="When an evaluation goes on, run its failed rollouts again too."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import ipaddress
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from prime_cli.core.context import load_settings
 from prime_cli.core.credentials import load_api_key
 from prime_cli.core.errors import BadInput, NotLoggedIn, PrimeError
 from prime_cli.environments.runtime import ClientType, ModelEndpoint
+from prime_cli.evals.cost import PricedEndpoint, TokenPrice
 from prime_cli.evals.providers import PROVIDERS
 from prime_cli.models.folder import check_model_folder
 
@@ -46,6 +48,10 @@ class EndpointEntry(StrictModel):
     )
     tokenizer: str | None = Field(
         default=None, description="The folder with the model's tokenizer, which the type `renderer` needs."
+    )
+
+    price: TokenPrice | None = Field(
+        default=None, description="`{ input = 0.15, output = 0.6 }`: what a million tokens cost, for `--max-cost`."
     )
 
     def endpoint(self) -> ModelEndpoint:
@@ -105,13 +111,14 @@ class ModelChoice:
 class ChosenModel:
     """A model that is known: endpoints that answer (replicas of one model), or a folder of weights to serve.
 
-    `label` is the name under which results are filed.
+    `label` is the name under which results are filed. `prices` are those of the endpoints; empty where none is known.
     """
 
     label: str
     choice: ModelChoice
     endpoints: tuple[ModelEndpoint, ...] = ()
     folder: Path | None = None
+    prices: tuple[TokenPrice | None, ...] = ()
 
     def endpoints_at(self, served: ModelEndpoint | None) -> tuple[ModelEndpoint, ...]:
         """Return the endpoints to ask; `served` is where the folder is served, if the model is one."""
@@ -119,6 +126,11 @@ class ChosenModel:
             return self.endpoints
         assert served is not None, "a folder of weights is served before it is asked"
         return (self.choice.applied_to(replace(served, model=self.choice.model_name or served.model)),)
+
+    def priced_endpoints_at(self, served: ModelEndpoint | None) -> list[PricedEndpoint]:
+        """Return the endpoints to ask, with what their tokens cost."""
+        pairs = itertools.zip_longest(self.endpoints_at(served), self.prices)
+        return [PricedEndpoint(endpoint, price) for endpoint, price in pairs]
 
 
 def choose_model(choice: ModelChoice) -> ChosenModel:
@@ -139,7 +151,7 @@ def choose_model(choice: ModelChoice) -> ChosenModel:
         if choice.api_key_variable is not None:
             keys = [api_key_from(choice.api_key_variable, endpoint.base_url) for endpoint in endpoints]
             endpoints = [replace(endpoint, api_key=key) for endpoint, key in zip(endpoints, keys, strict=True)]
-        return _answering(choice, *endpoints)
+        return replace(_answering(choice, *endpoints), prices=tuple(entry.price for entry in replicas))
     folder = Path(choice.model).expanduser()
     if not choice.alias_only and (folder.exists() or choice.model.startswith((".", "/", "~"))):
         check_model_folder(folder)

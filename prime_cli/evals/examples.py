@@ -33,6 +33,10 @@ class Examples:
         rows = await self._workers.examples(self._split, rows=self._places, columns=["example_id"])
         return [row["example_id"] for row in rows]
 
+    async def first(self, count: int) -> list[Mapping[str, Any]]:
+        """Return the first rows."""
+        return list(await self._workers.examples(self._split, rows=self._places[:count]))
+
     async def pages(self) -> AsyncIterator[list[Mapping[str, Any]]]:
         """Yield the rows, page after page."""
         for start in range(0, len(self._places), _PAGE):

@@ -22,6 +22,7 @@ class RolloutFigures:
     input_tokens: float | None = None
     output_tokens: float | None = None
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cost: float | None = None
 
 
 def figures_of(rollout: Mapping[str, Any], tags: Iterable[str] = USUAL_TAGS) -> RolloutFigures:
@@ -43,6 +44,7 @@ def figures_of(rollout: Mapping[str, Any], tags: Iterable[str] = USUAL_TAGS) -> 
         input_tokens=usage.get("input_tokens"),
         output_tokens=usage.get("output_tokens"),
         tags=tags_of(rollout, tags),
+        cost=rollout["cost"] if _is_number(rollout.get("cost")) else None,
     )
 
 

@@ -188,7 +188,7 @@ async def _run_all(
             try:
                 outcome: Outcome = await run_evaluation(
                     one.settings,
-                    one.chosen.endpoints_at(served),
+                    one.chosen.priced_endpoints_at(served),
                     one.directory,
                     lambda progress: watch.progress(one.place, progress),
                     python=one.target.python,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.environments.runtime import EnvironmentInfo
+from prime_cli.evals.cost import Meter
 from prime_cli.evals.figures import figures_of
+from prime_cli.evals.pace import Pace
 from prime_cli.evals.settings import EvalSettings
 from prime_cli.evals.store import EvalDirectory
 from prime_cli.evals.summary import PASS_THRESHOLD, EvalSummary, EvalTally
@@ -24,6 +26,8 @@ class EvalProgress:
     """How far an evaluation is. `mean` is over the rollouts without an error, None while there is none.
 
     `standard_error` is that of the mean, as of a moment ago.
+    `num_refusals` counts requests that the server refused because there were too many; `pause_s` is for how long
+    nothing is started for that reason. `projected_cost` is what all rollouts will have cost.
     """
 
     num_done: int
@@ -31,6 +35,11 @@ class EvalProgress:
     total: int
     mean: float | None
     standard_error: float | None = None
+    num_retries: int = 0
+    num_refusals: int = 0
+    pause_s: float = 0.0
+    cost: float | None = None
+    projected_cost: float | None = None
 
 
 Observer = Callable[[EvalProgress], None]
@@ -67,8 +76,41 @@ class EvalRecord:
         self._started = time.time()
         self._next_write = 0.0
         self._standard_error: float | None = None
+        self._num_retries = 0
+        self._pace: Pace | None = None
+        self._meter: Meter | None = None
+        self.stopped: str | None = None
         self.write_metadata()
-        self._show()
+        self.show()
+
+    @property
+    def cost(self) -> float:
+        """What the rollouts cost whose price is known; there are `num_priced` of them."""
+        return self._tally.cost
+
+    @property
+    def num_priced(self) -> int:
+        """How many rollouts have a price."""
+        return self._tally.num_priced
+
+    @property
+    def num_missing(self) -> int:
+        """How many rollouts there are still to be."""
+        return self._total - self._tally.num_rollouts
+
+    @property
+    def has_rewards(self) -> bool:
+        """Whether any rollout ended well."""
+        return self._tally.num_errors < self._tally.num_rollouts
+
+    def show_also(self, *, pace: Pace, meter: Meter) -> None:
+        """Show what these know, too."""
+        self._pace, self._meter = pace, meter
+
+    def retried(self) -> None:
+        """Count an attempt that failed and is made again."""
+        self._num_retries += 1
+        self.show()
 
     def add(self, rollouts: Sequence[Mapping[str, Any]]) -> None:
         """Store finished rollouts, then count and show them."""
@@ -78,7 +120,7 @@ class EvalRecord:
             self._tools = self._tools or rollout.get("tool_defs")
         if time.time() > self._next_write:
             self.write_metadata()
-        self._show()
+        self.show()
 
     @contextlib.contextmanager
     def kept_up_to_date(self) -> Iterator[None]:
@@ -97,7 +139,8 @@ class EvalRecord:
 
     def summary(self) -> EvalSummary:
         """Return the averages so far."""
-        return self._tally.summary(self._directory.path, time.time() - self._started)
+        summary = self._tally.summary(self._directory.path, time.time() - self._started)
+        return replace(summary, stopped=self.stopped)
 
     def write_metadata(self) -> None:
         """Bring metadata.json up to date; the keys are verifiers' own, and ours after them."""
@@ -122,6 +165,8 @@ class EvalRecord:
                 "pass_all_k": summary.pass_all_k,
                 "pass_threshold": PASS_THRESHOLD,
                 "usage": summary.usage or None,
+                "cost": summary.cost,
+                "stopped": summary.stopped,
                 "version_info": {
                     "vf_version": self._info.verifiers_version,
                     "vf_commit": None,
@@ -143,7 +188,21 @@ class EvalRecord:
         now = time.time()
         self._next_write = now + max(_METADATA_EVERY_S, _REST_PER_WRITE * (now - began))
 
-    def _show(self) -> None:
-        tally = self._tally
-        done, errors, mean = tally.num_rollouts, tally.num_errors, tally.mean_reward
-        self._observe(EvalProgress(done, errors, self._total, mean, self._standard_error))
+    def show(self) -> None:
+        """Tell the observer how far it is."""
+        tally, pace, meter = self._tally, self._pace, self._meter
+        priced = meter is not None and tally.num_priced > 0
+        self._observe(
+            EvalProgress(
+                num_done=tally.num_rollouts,
+                num_errors=tally.num_errors,
+                total=self._total,
+                mean=tally.mean_reward,
+                standard_error=self._standard_error,
+                num_retries=self._num_retries,
+                num_refusals=pace.num_refusals if pace else 0,
+                pause_s=pace.pause_s if pace else 0.0,
+                cost=tally.cost if priced else None,
+                projected_cost=meter.projected(self.num_missing) if meter and priced else None,
+            )
+        )

@@ -15,7 +15,10 @@ from prime_cli.evals.endpoints import ENDPOINTS_FILE, ModelChoice
 
 _MAX_CONCURRENT = 32
 _ROLLOUTS_PER_WORKER = 256
-_AS_THEY_ARE = ("num_examples", "rollouts_per_example", "split", "extra_env_kwargs", "independent_scoring", "name")
+_AS_THEY_ARE = (
+    "num_examples", "rollouts_per_example", "split", "extra_env_kwargs", "independent_scoring", "name",
+    "timeout_s", "max_retries", "max_cost",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ class EvalSettings:
     evaluation runs the failed rollouts again. `extra_env_kwargs` are set on the loaded environment. With
     `independent_scoring` one that scores the rollouts of an example together is refused. `name` is how the evaluation
     is called where it is shown; one that is resumed may be given another.
+    A rollout that takes longer than `timeout_s` fails; one that fails for a reason that may pass is run again
+    `max_retries` times. `max_cost` bounds what all rollouts cost together.
     """
 
     environment: EnvironmentId
@@ -37,6 +39,9 @@ class EvalSettings:
     extra_env_kwargs: dict[str, Any] = field(default_factory=dict)
     independent_scoring: bool = False
     name: str | None = None
+    timeout_s: float | None = None
+    max_retries: int = 3
+    max_cost: float | None = None
 
     def __post_init__(self) -> None:
         if self.num_examples == 0 or self.num_examples < -1:

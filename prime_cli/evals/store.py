@@ -65,6 +65,10 @@ class EvalDirectory:
         except OSError as error:
             raise _cannot_be_written(self.results, error) from None
 
+    def forget_results(self) -> None:
+        """Remove the rollouts, of which none is worth keeping."""
+        self.results.unlink(missing_ok=True)
+
     def select_lines(self, wanted: Iterable[bool]) -> None:
         """Keep those of the first lines for which `wanted` says so; a reader sees the old lines or the new ones.
 

@@ -27,7 +27,8 @@ class EvalSummary:
     """What came out. Averages are over the rollouts without an error; `reward` is None when there is none.
 
     `errors` counts each kind of failure, the most frequent first. `pass_at` and `pass_all` are by k, `by_tag` holds the
-    reward of each value of each tag that has more than one.
+    reward of each value of each tag that has more than one. `cost` is None where no price is known; `stopped` says why
+    not everything was run.
     """
 
     path: Path
@@ -41,6 +42,8 @@ class EvalSummary:
     usage: dict[str, float]
     seconds: float
     by_tag: dict[str, dict[str, Estimate]] = field(default_factory=dict)
+    cost: float | None = None
+    stopped: str | None = None
 
     @property
     def pass_at_k(self) -> dict[str, float]:
@@ -86,6 +89,8 @@ class EvalSummary:
             "metrics": {name: estimate.mean for name, estimate in self.metrics.items()},
             "pass_at_k": self.pass_at_k,
             "estimates": self.estimates(),
+            "cost": self.cost,
+            "stopped": self.stopped,
             "seconds": self.seconds,
             "path": str(self.path),
         }
@@ -97,6 +102,8 @@ class EvalTally:
     def __init__(self) -> None:
         self.num_rollouts = 0
         self.num_errors = 0
+        self.cost = 0.0
+        self.num_priced = 0
         self._reward_sum = 0.0
         self._errors: Counter[str] = Counter()
         self._examples: dict[Hashable, int] = {}
@@ -115,6 +122,9 @@ class EvalTally:
     def add(self, rollout: RolloutFigures) -> None:
         """Count one rollout; one with an error is counted, and neither scored nor averaged."""
         self.num_rollouts += 1
+        if rollout.cost is not None:
+            self.cost += rollout.cost
+            self.num_priced += 1
         for name, sums in self._tokens.items():
             tokens = getattr(rollout, name)
             if tokens is not None:
@@ -155,6 +165,7 @@ class EvalTally:
             errors=dict(self._errors.most_common()),
             usage=self._usage(),
             seconds=seconds,
+            cost=self.cost if self.num_priced else None,
             by_tag={
                 tag: dict(sorted(_estimates(table).items()))
                 for tag, table in self._tags.items()

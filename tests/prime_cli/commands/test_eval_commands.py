@@ -168,12 +168,12 @@ def stopped_at(rollouts: int, number: signal.Signals, folder: Path, *arguments: 
 
 
 def test_when_every_rollout_fails_the_exit_code_says_so_and_nothing_is_scored(workspace: Path) -> None:
-    with scripted_model(lambda _: Refusal(404, "there is no such model")) as url:
+    with scripted_model(lambda _: Refusal(400, "there is no such sampler")) as url:
         done = prime(workspace, "eval", "run", "squares", "-m", "gpt", "-b", url, "-n", "2", "-r", "1")
     assert done.returncode == 1
     assert "none: every rollout failed" in done.stdout
     assert "2 of 2 rollouts failed" in done.stderr
-    assert "there is no such model" in done.stderr
+    assert "there is no such sampler" in done.stderr
 
 
 @pytest.mark.parametrize(
