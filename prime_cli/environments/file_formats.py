@@ -39,6 +39,8 @@ class RolloutLine(OpenFileObject):
     timing: dict[str, Any] | None = Field(default=None, description="when its parts began and ended, in seconds")
     tool_defs: list[Any] | None = Field(default=None, description="the tools that the model could call")
     token_usage: dict[str, Any] | None = Field(default=None, description="`input_tokens`, `output_tokens` and others")
+    cost: float | None = Field(default=None, description="of all attempts; left out where no price is known")
+    retries: int = Field(default=0, description="how often it was run again before; left out where it was not")
 
 
 class PublishedMetadata(FileObject):

@@ -42,6 +42,8 @@ class EvalMetadata(FileObject):
     pass_all_k: dict[str, float] = Field(description="by k: the chance that all of k rollouts pass")
     pass_threshold: float = Field(description="the least reward that passes")
     usage: dict[str, float] | None = Field(description="tokens per rollout: `input_tokens`, `output_tokens`")
+    cost: float | None = Field(description="of all rollouts; null where no price is known")
+    stopped: str | None = Field(description="why not everything was run; null where it was, or was interrupted")
     version_info: VersionInfo
     state_columns: list[str] = Field(description="what of the state every line keeps")
     tools: Any = Field(description="the tools that the model could call")

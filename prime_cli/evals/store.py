@@ -58,10 +58,12 @@ class EvalDirectory:
         try:
             with self.results.open("ab", buffering=0) as file:
                 end = file.seek(0, os.SEEK_END)
-                written = file.write(line)
-                if written != len(line):
+                try:
+                    while line:
+                        line = line[file.write(line) :]
+                except OSError:
                     os.ftruncate(file.fileno(), end)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                    raise
         except OSError as error:
             raise _cannot_be_written(self.results, error) from None
 
