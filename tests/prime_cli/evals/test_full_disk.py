@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -42,9 +43,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_leaves_whole_lines_and_says_so_in_one(small_disk: Path) -> None:
     directory = EvalDirectory(small_disk)
-    with pytest.raises(PrimeError, match=r"results\.jsonl cannot be written: No space left on device") as caught:
+    number, rollout = 0, {"text": "x" * 3000}
+    with contextlib.suppress(PrimeError):
         for number in range(1000):
-            directory.append({"example_id": number, "text": "x" * 3000})
+            directory.append({"example_id": number, **rollout})
+    with pytest.raises(PrimeError, match=r"results\.jsonl cannot be written: No space left on device") as caught:
+        directory.append(rollout)
     assert "--resume" in (caught.value.hint or "")
     assert [rollout["example_id"] for rollout in directory.rollouts()] == list(range(number))
     assert directory.results.read_bytes().endswith(b"\n")
