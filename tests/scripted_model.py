@@ -31,8 +31,12 @@ Answer = Callable[[list[dict[str, Any]]], "str | Refusal | Sized"]
 
 
 @contextlib.contextmanager
-def scripted_model(answer: Answer, *, models: tuple[str, ...] = ("scripted",)) -> Iterator[str]:
+def scripted_model(
+    answer: Answer, *, models: tuple[str, ...] = ("scripted",), headers: list[dict[str, str]] | None = None
+) -> Iterator[str]:
     """Yield the base URL of a server that answers every chat completion with `answer(messages)`.
+
+    The headers of each are put into `headers`, under names in lower case.
 
     Asked for token ids, it gives the prompt the ids 7, 8, 9 and each letter of the answer its code point; an empty
     answer has the id 0, as one that only ends.
@@ -46,6 +50,8 @@ def scripted_model(answer: Answer, *, models: tuple[str, ...] = ("scripted",)) -
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if headers is not None:
+                headers.append({name.lower(): value for name, value in self.headers.items()})
             text = answer(body["messages"])
             if isinstance(text, Refusal):
                 self._send({"error": {"message": text.message}}, status=text.status)

@@ -27,6 +27,7 @@ from prime_cli.evals.summary import EvalSummary
 RATE_LIMIT_PATIENCE_S = 600.0
 """For how long a request is sent again when a server says that there are too many."""
 _ESTIMATED_BY = 32  # examples
+_LOAD_TIMEOUT_S = 900.0  # an environment may download its data first
 Row = Mapping[str, Any]
 Note = Callable[[str], None]
 """Told in a sentence what a user should know."""
@@ -81,7 +82,7 @@ async def run_evaluation(
         )
     turns = itertools.cycle([one.with_patience(RATE_LIMIT_PATIENCE_S) for one in endpoints])
     try:
-        info = await workers.start()
+        info = await workers.start(_LOAD_TIMEOUT_S)
         if settings.independent_scoring and info.needs_group_scoring:
             raise PrimeError(
                 f"{settings.environment} scores the rollouts of an example together",

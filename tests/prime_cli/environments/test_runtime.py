@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from prime_cli.environments.runtime import (
+    ClientType,
     EnvironmentFailed,
     EnvironmentSpec,
     EnvironmentWorkerDied,
@@ -192,6 +193,24 @@ async def test_a_reward_function_that_raises_marks_its_rollout_instead_of_scorin
         assert "NoneType" in no_number["error"]["message"]
         assert fine["error"] is None
         assert fine["reward"] == 1.0
+
+
+@pytest.mark.parametrize("client_type", ["openai_chat_completions", "openai_chat_completions_token"])
+async def test_headers_of_the_endpoint_and_of_the_rollouts_state_go_with_every_request(
+    door: EnvironmentWorkers, client_type: ClientType
+) -> None:
+    seen: list[dict[str, str]] = []
+    with scripted_model(lambda _: "fine", headers=seen) as url:
+        endpoint = ModelEndpoint(
+            url, "scripted", client_type=client_type, headers={"X-Team": "blue"},
+            headers_from_state={"X-Example": "example_id", "X-Session-ID": "trajectory_id", "X-None": "no_such_key"},
+        )  # fmt: skip
+        for number in (3, 4):
+            output = await door.run_rollout({**says("fine"), "example_id": number}, endpoint, {})
+            assert output["error"] is None
+    assert [(headers["x-team"], headers["x-example"]) for headers in seen] == [("blue", "3"), ("blue", "4")]
+    assert seen[0]["x-session-id"] != seen[1]["x-session-id"]
+    assert "x-none" not in seen[0]
 
 
 async def test_an_endpoint_that_is_down_is_reported_quickly_as_the_rollouts_error(door: EnvironmentWorkers) -> None:
