@@ -61,6 +61,13 @@ def run(
         Path | None, typer.Option(help="A file to begin with. Default: the environment's system prompt.")
     ] = None,
     env_args: Annotated[str | None, typer.Option("--env-args", "-a", help="JSON for load_environment.")] = None,
+    extra_env_kwargs: Annotated[
+        str | None, typer.Option("--extra-env-kwargs", "-x", help="JSON, set on the loaded environment.")
+    ] = None,
+    env_dir_path: Annotated[
+        Path | None, typer.Option("--env-dir-path", "-p", help="Where environments lie [environments].")
+    ] = None,
+    max_cost: Annotated[float | None, typer.Option(help="What both models may cost together, by their prices.")] = None,
     max_concurrent: Annotated[int | None, typer.Option("--max-concurrent", "-c", help="Rollouts at once [32].")] = None,
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", "-t", help="Tokens per answer.", min=1)] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", "-T", help="Of the rollouts.")] = None,
@@ -76,6 +83,7 @@ def run(
     num_workers: Annotated[int | None, typer.Option("--num-workers", "-w", help="Environment processes [1].")] = None,
     max_retries: Annotated[int | None, typer.Option(help="Of a call that got no answer [3].")] = None,
     run_dir: Annotated[Path | None, typer.Option("--run-dir", "-o", help="The folder of the run.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the gepa package's messages, too.")] = False,
     no_save: Annotated[bool, typer.Option("--no-save", help="Keep nothing, print the prompt.")] = False,
     resume: Annotated[
         str | None,
@@ -94,14 +102,19 @@ def run(
     search = _given(
         max_calls=max_calls, num_train=num_train, num_val=num_val, num_test=num_test, minibatch_size=minibatch_size,
         perfect_score=perfect_score, state_columns=state_columns or None, seed=seed, max_concurrent=max_concurrent,
-        num_workers=num_workers, max_retries=max_retries,
+        num_workers=num_workers, max_retries=max_retries, max_cost=max_cost,
     )  # fmt: skip
     options = _given(
         model=model, reflection_model=reflection_model, initial_prompt=initial_prompt, api_base_url=base_url,
         api_key_var=api_key_var, endpoints_path=endpoints_path, run_dir=run_dir, sampling=sampling or None,
-        gepa=search or None, save_results=False if no_save else None,
+        gepa=search or None, save_results=False if no_save else None, env_dir_path=env_dir_path,
+        verbose=True if verbose else None,
     )  # fmt: skip
-    tables, source = _tables(target, _json(env_args, "--env-args"), options, resume)
+    environment = {
+        "args": _json(env_args, "--env-args"),
+        "extra_env_kwargs": _json(extra_env_kwargs, "--extra-env-kwargs"),
+    }
+    tables, source = _tables(target, environment, options, resume)
     if resume is None:
         request = new_request(tables, source)
     else:
@@ -122,7 +135,7 @@ def run(
 
 
 def _tables(
-    target: str | None, env_args: dict[str, Any], options: dict[str, Any], resume: str | None
+    target: str | None, environment: dict[str, Any], options: dict[str, Any], resume: str | None
 ) -> tuple[dict[str, Any], str]:
     """Return the tables of the file, if it is one, with the options over them, and what to call them in messages."""
     from prime_cli.core.config_file import read_toml
@@ -133,10 +146,13 @@ def _tables(
     source = "the command line"
     if target is not None and target.endswith(".toml"):
         tables, source = read_toml(Path(target)), target
-        if env_args:
-            raise BadInput("--env-args says nothing of the environments of a file", hint=f"set args in {target}")
+        if any(environment.values()):
+            raise BadInput(
+                "--env-args and --extra-env-kwargs say nothing of the environments of a file",
+                hint=f"set args and extra_env_kwargs in {target}",
+            )
     elif target is not None:
-        tables["env"] = [{"id": target, "args": env_args}]
+        tables["env"] = [{"id": target, **environment}]
     elif resume is None:
         raise BadInput("no environment is named", hint="for example: prime gepa run ENVIRONMENT -m MODEL")
     merge(tables, options)
@@ -150,15 +166,6 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 def _json(text: str | None, option: str) -> dict[str, Any]:
-    import json
+    from prime_cli.commands.eval_run import json_option
 
-    from prime_cli.core.errors import BadInput
-
-    example = f"""for example {option} '{{"key": 1}}'"""
-    try:
-        value = json.loads(text or "{}")
-    except ValueError as error:
-        raise BadInput(f"{option} is not JSON: {error}", hint=example) from None
-    if not isinstance(value, dict):
-        raise BadInput(f"{option} is not a JSON object", hint=example)
-    return value
+    return {} if text is None else json_option(text, option)

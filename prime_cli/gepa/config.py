@@ -8,6 +8,7 @@ from typing import Any, Self
 from pydantic import AliasChoices, Field, model_validator
 
 from prime_cli.core.config_file import StrictModel
+from prime_cli.environments.workspace import ENVIRONMENTS
 from prime_cli.evals.endpoints import ENDPOINTS_FILE
 
 
@@ -19,6 +20,7 @@ class GepaEnvironmentConfig(StrictModel):
 
     id: str = Field(min_length=1, validation_alias=AliasChoices("id", "env_id"))
     args: dict[str, Any] = Field(default_factory=dict, validation_alias=AliasChoices("args", "env_args"))
+    extra_env_kwargs: dict[str, Any] = Field(default_factory=dict, description="set on the loaded environment")
 
 
 class SearchConfig(StrictModel):
@@ -43,6 +45,9 @@ class SearchConfig(StrictModel):
     max_concurrent: int = Field(default=32, ge=1, description="rollouts at once")
     num_workers: int = Field(default=1, ge=1, description="processes of each environment")
     max_retries: int = Field(default=3, ge=0, description="of a rollout or reflection that the model did not answer")
+    max_cost: float | None = Field(
+        default=None, gt=0, description="what both models may cost together, by the `price` of their endpoints"
+    )
     seed: int = 0
 
 
@@ -61,9 +66,11 @@ class GepaConfig(StrictModel):
     sampling: dict[str, Any] = Field(default_factory=dict, validation_alias=AliasChoices("sampling", "sampling_args"))
     initial_prompt: Path | None = None
     endpoints_path: Path = ENDPOINTS_FILE
+    env_dir_path: Path = Field(default=ENVIRONMENTS, description="where the environments of the workspace lie")
     api_base_url: str | None = None
     api_key_var: str | None = Field(default=None, description="the environment variable that holds the API key")
     run_dir: Path | None = Field(default=None, description="the folder of the run, instead of one below `outputs`")
+    verbose: bool = Field(default=False, description="show the messages of the gepa package, too")
     save_results: bool = Field(default=True, description="false: nothing is kept, the prompt is printed")
 
     @model_validator(mode="before")

@@ -15,7 +15,9 @@ from prime_cli.core.config_layers import merge
 from prime_cli.core.errors import BadInput, PrimeError
 from prime_cli.core.processes import terminate_as_interrupt
 from prime_cli.environments.target import EnvironmentTarget, find_target
-from prime_cli.evals.endpoints import ChosenModel, EndpointsFile, ModelChoice, choose_model, opened_model
+from prime_cli.evals.cost import PricedEndpoint
+from prime_cli.evals.endpoints import ChosenModel, EndpointsFile, ModelChoice, choose_model, served_folder
+from prime_cli.evals.run import RATE_LIMIT_PATIENCE_S
 from prime_cli.evals.store import default_roots, outputs_root
 from prime_cli.gepa.config import GepaConfig
 from prime_cli.gepa.plan import Plan
@@ -31,8 +33,8 @@ from prime_cli.gepa.summary import GepaSummary
 
 _SIZES = ("num_train", "num_val", "num_test")
 # What may differ when a run goes on: it changes neither which calls are made, nor what comes of them.
-_CHANGEABLE = ("api_base_url", "api_key_var", "endpoints_path", "run_dir", "save_results")
-_CHANGEABLE_SEARCH = ("max_calls", "max_concurrent", "num_workers", "max_retries")
+_CHANGEABLE = ("api_base_url", "api_key_var", "endpoints_path", "env_dir_path", "run_dir", "save_results", "verbose")
+_CHANGEABLE_SEARCH = ("max_calls", "max_cost", "max_concurrent", "num_workers", "max_retries")
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def plan_gepa(request: GepaRequest, *, note: Note) -> Plan:
     Raises:
         PrimeError: as `launch_gepa`, as far as it concerns the environment.
     """
-    targets = [find_target(environment.id, note) for environment in request.config.env]
+    targets = _find_targets(request.config, note)
 
     async def look() -> Plan:
         with tempfile.TemporaryDirectory(prefix="prime-gepa-") as logs:
@@ -115,8 +117,13 @@ def launch_gepa(
         KeyboardInterrupt: after everything that was started has ended.
     """
     config = request.config
-    targets = [find_target(environment.id, note) for environment in config.env]
+    targets = _find_targets(config, note)
     chosen, reflection = _choose_models(config)
+    if config.gepa.max_cost is not None and not all(map(_is_priced, (chosen, reflection))):
+        raise BadInput(
+            "the run is to cost no more than a sum, and the price of a model is not known",
+            hint="say it in its entry of endpoints.toml: price = { input = 0.15, output = 0.6 } for a million tokens",
+        )
     with _folder(request, targets, chosen) as directory:
         try:
             with directory.hold(), _opened(chosen, reflection, directory, note) as models, terminate_as_interrupt():
@@ -139,12 +146,16 @@ async def _run(
     show_plan: Callable[[Plan], None],
 ) -> GepaSummary:
     config = request.config
-    meter = Meter(config.gepa.max_calls, observe, (None, None))
+    meter = Meter(config.gepa.max_calls, observe, config.gepa.max_cost)
     note(f"loading the environment {config.label}")
     async with prepared(config, request.given, targets, directory.logs, note) as ready:
         show_plan(ready.plan)
         directory.write_config({"config": config.model_dump(mode="json"), "given": sorted(request.given)})
         return await run_gepa(config, ready, models, directory, meter, note)
+
+
+def _find_targets(config: GepaConfig, note: Note) -> list[EnvironmentTarget]:
+    return [find_target(environment.id, note, config.env_dir_path) for environment in config.env]
 
 
 @contextlib.contextmanager
@@ -158,19 +169,29 @@ def _folder(request: GepaRequest, targets: list[EnvironmentTarget], chosen: Chos
     elif config.run_dir is not None:
         yield gepa_directory_at(config.run_dir)
     else:
-        root = outputs_root(targets[0].identity.module, None) if len(targets) == 1 else Path("outputs")
+        root = (
+            outputs_root(targets[0].identity.module, None, config.env_dir_path)
+            if len(targets) == 1
+            else Path("outputs")
+        )
         yield new_gepa_directory(root, config.label, chosen.label)
 
 
 def _choose_models(config: GepaConfig) -> tuple[ChosenModel, ChosenModel]:
-    task = ModelChoice(config.model, None, config.api_base_url, config.api_key_var, config.endpoints_path)
-    chosen = choose_model(task)
+    def choose(name: str, base_url: str | None) -> ChosenModel:
+        key, aliases = config.api_key_var, config.endpoints_path
+        return choose_model(ModelChoice(name, base_url=base_url, api_key_variable=key, endpoints_file=aliases))
+
+    chosen = choose(config.model, config.api_base_url)
     name = config.reflection_model
     if name is None or name == config.model:
         return chosen, chosen
     elsewhere = name.startswith(("http://", "https://")) or name in _aliases(config.endpoints_path)
-    base_url = None if elsewhere else config.api_base_url
-    return chosen, choose_model(ModelChoice(name, None, base_url, config.api_key_var, config.endpoints_path))
+    return chosen, choose(name, None if elsewhere else config.api_base_url)
+
+
+def _is_priced(model: ChosenModel) -> bool:
+    return bool(model.prices) and None not in model.prices
 
 
 def _aliases(path: Path) -> set[str]:
@@ -183,14 +204,17 @@ def _aliases(path: Path) -> set[str]:
 def _opened(chosen: ChosenModel, reflection: ChosenModel, directory: GepaDirectory, note: Note) -> Iterator[Models]:
     with contextlib.ExitStack() as stack:
 
-        def opened(model: ChosenModel, log: str) -> Any:
-            if model.folder is not None:
-                note(f"serving {model.folder}")
-            return stack.enter_context(opened_model(model, log_path=directory.logs / log))
+        def opened(model: ChosenModel, log: str) -> list[PricedEndpoint]:
+            if model.folder is None:
+                return model.priced_endpoints_at(None)
+            note(f"serving {model.folder}")
+            served = stack.enter_context(served_folder(model.folder, log_path=directory.logs / log))
+            return model.priced_endpoints_at(served)
 
         endpoints = opened(chosen, "inference.log")
         teachers = endpoints if reflection is chosen else opened(reflection, "reflection.log")
-        yield Models(endpoints, teachers[0], chosen.label, reflection.label)
+        patient = [one.with_patience(RATE_LIMIT_PATIENCE_S) for one in endpoints]
+        yield Models(patient, teachers[0], chosen.label, reflection.label)
 
 
 def _differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+from prime_cli.core.errors import PrimeError
 
 
 @dataclass(frozen=True)
@@ -15,12 +18,22 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float | None = None
+    cost_squares: float = 0.0
 
-    def plus(self, input_tokens: float | None, output_tokens: float | None, prices: Prices | None) -> Usage:
+    def plus(self, input_tokens: float | None, output_tokens: float | None, cost: float | None) -> Usage:
         """Return the usage with one more call."""
         sent, sampled = int(input_tokens or 0), int(output_tokens or 0)
-        cost = self.cost if prices is None else (self.cost or 0.0) + prices.cost(sent, sampled)
-        return Usage(self.calls + 1, self.input_tokens + sent, self.output_tokens + sampled, cost)
+        total = self.cost if cost is None else (self.cost or 0.0) + cost
+        squares = self.cost_squares + (cost or 0.0) ** 2
+        return Usage(self.calls + 1, self.input_tokens + sent, self.output_tokens + sampled, total, squares)
+
+    @property
+    def expected_cost(self) -> float:
+        """What another call may well cost: the mean and one deviation; 0 where nothing is known."""
+        if not self.calls:
+            return 0.0
+        mean = (self.cost or 0.0) / self.calls
+        return mean + math.sqrt(max(0.0, self.cost_squares / self.calls - mean * mean))
 
     def as_data(self) -> dict[str, Any]:
         """Return the figures for files."""
@@ -30,18 +43,6 @@ class Usage:
             "output_tokens": self.output_tokens,
             "cost_usd": self.cost,
         }
-
-
-@dataclass(frozen=True)
-class Prices:
-    """Dollars for a million tokens."""
-
-    input: float
-    output: float
-
-    def cost(self, input_tokens: float, output_tokens: float) -> float:
-        """Return what so many tokens cost, in dollars."""
-        return (input_tokens * self.input + output_tokens * self.output) / 1e6
 
 
 @dataclass(frozen=True)
@@ -89,34 +90,53 @@ class Meter:
     """Keeps the progress of a run and shows each change; every call comes from the event loop's thread or waits for it.
 
     Args:
-        prices: of the model and of the reflection model.
+        max_cost: what both models together may cost; None for any sum.
     """
 
-    def __init__(self, max_calls: int, observe: Observer, prices: tuple[Prices | None, Prices | None]) -> None:
+    def __init__(self, max_calls: int, observe: Observer, max_cost: float | None = None) -> None:
         self.now = Progress("loading the environment", max_calls=max_calls)
         self._observe = observe
-        self._prices = prices
+        self._max_cost = max_cost
+
+    def affords(self, num_rollouts: int) -> bool:
+        """Say whether so many rollouts more, and a reflection, will likely keep within what may be spent."""
+        if self._max_cost is None:
+            return True
+        now = self.now
+        more = num_rollouts * now.rollouts.expected_cost + now.reflections.expected_cost
+        return (now.cost or 0.0) + more <= self._max_cost
+
+    def check_cost(self) -> None:
+        """Check that something is left to spend.
+
+        Raises:
+            PrimeError: nothing is.
+        """
+        if self._max_cost is not None and (self.now.cost or 0.0) >= self._max_cost:
+            raise PrimeError(
+                f"the run has cost {self.now.cost:.4g}, which is all of the {self._max_cost:.4g} that it may",
+                hint="to go on with it, give a larger --max-cost",
+            )
 
     def change(self, **fields: Any) -> None:
         """Set fields of the progress."""
         self.now = replace(self.now, **fields)
         self._observe(self.now)
 
-    def rollout(self, usage: dict[str, Any] | None, *, failed: bool, replayed: bool, compared: bool) -> None:
+    def rollout(self, record: Mapping[str, Any], *, failed: bool, replayed: bool, compared: bool) -> None:
         """Count a finished rollout; `compared`: it belongs to the held-out comparison."""
-        tokens = usage or {}
+        tokens, cost = record.get("token_usage") or {}, record.get("cost")
         self.change(
             calls=self.now.calls + (not compared),
             comparison_calls=self.now.comparison_calls + compared,
             replayed=self.now.replayed + replayed,
             errors=self.now.errors + failed,
-            rollouts=self.now.rollouts.plus(tokens.get("input_tokens"), tokens.get("output_tokens"), self._prices[0]),
+            rollouts=self.now.rollouts.plus(tokens.get("input_tokens"), tokens.get("output_tokens"), cost),
         )
 
-    def reflection(self, usage: dict[str, Any] | None) -> None:
+    def reflection(self, record: Mapping[str, Any]) -> None:
         """Count an answer of the reflection model."""
-        tokens = usage or {}
-        usage_now = self.now.reflections.plus(
-            tokens.get("prompt_tokens"), tokens.get("completion_tokens"), self._prices[1]
+        tokens, cost = record.get("usage") or {}, record.get("cost")
+        self.change(
+            reflections=self.now.reflections.plus(tokens.get("prompt_tokens"), tokens.get("completion_tokens"), cost)
         )
-        self.change(reflections=usage_now)

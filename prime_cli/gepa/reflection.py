@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.environments.runtime import ModelEndpoint
+from prime_cli.evals.cost import PricedEndpoint
 from prime_cli.gepa.journal import Journal
 from prime_cli.gepa.progress import Meter
 from prime_cli.gepa.prompts import sha256_of
@@ -34,14 +34,15 @@ class ReflectionModel:
 
     def __init__(
         self,
-        endpoint: ModelEndpoint,
+        model: PricedEndpoint,
         journal: Journal,
         meter: Meter,
         *,
         max_retries: int,
         sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
     ) -> None:
-        self._endpoint = endpoint
+        self._endpoint = endpoint = model.endpoint
+        self._price = model.price
         self._journal = journal
         self._meter = meter
         self._max_retries = max_retries
@@ -73,9 +74,10 @@ class ReflectionModel:
         number = self._journal.next_number(key)
         record = self._journal.find(key, number)
         if record is None:
+            self._meter.check_cost()
             record = await self._answer(messages)
             self._journal.add(key, number, record)
-        self._meter.reflection(record.get("usage"))
+        self._meter.reflection(record)
         return _THOUGHTS.sub("", str(record["answer"]))
 
     async def close(self) -> None:
@@ -93,7 +95,7 @@ class ReflectionModel:
             except (ValueError, KeyError, IndexError, TypeError):
                 raise PrimeError(f"{self._name} did not answer as an OpenAI-compatible server does") from None
             if _THOUGHTS.sub("", text or "").strip():
-                return {"answer": text, "usage": body.get("usage")}
+                return {"answer": text, "usage": body.get("usage"), "cost": self._cost(body.get("usage"))}
             if last:
                 break
         raise PrimeError(f"{self._name} answered without a text", hint="does it need more tokens for its thoughts?")
@@ -117,6 +119,11 @@ class ReflectionModel:
                 wait_s = _asked_wait_s(response) or wait_s
             await self._sleep(wait_s)
         raise AssertionError("the last attempt returns or raises")
+
+    def _cost(self, usage: Mapping[str, Any] | None) -> float | None:
+        if self._price is None or not usage:
+            return None
+        return self._price.of(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
 
     def _refusal(self, response: httpx.Response) -> PrimeError:
         try:

@@ -14,8 +14,8 @@ from prime_cli.environments.runtime import (
     EnvironmentFailed,
     EnvironmentWorkerDied,
     EnvironmentWorkers,
-    ModelEndpoint,
 )
+from prime_cli.evals.cost import PricedEndpoint
 from prime_cli.evals.figures import figures_of
 from prime_cli.gepa.examples import Example
 from prime_cli.gepa.journal import Journal
@@ -55,14 +55,14 @@ class Rollouts:
     """Runs prompts on examples, `max_concurrent` rollouts at once.
 
     Args:
-        endpoints: replicas of the model, which take turns.
+        endpoints: replicas of the model, which take turns, with what their tokens cost.
         sleep: waits between retries, which grow from half a second.
     """
 
     def __init__(
         self,
         environments: Sequence[LoadedEnvironment],
-        endpoints: Sequence[ModelEndpoint],
+        endpoints: Sequence[PricedEndpoint],
         journal: Journal,
         meter: Meter,
         *,
@@ -122,13 +122,12 @@ class Rollouts:
         replayed = record is not None
         if record is None:
             async with self._permits:
+                self._meter.check_cost()
                 record = await self._run(prompt, example)
             if not _is_outage(record):
                 self._journal.add(key, number, record)
         figures = figures_of(record)
-        self._meter.rollout(
-            record.get("token_usage"), failed=figures.error is not None, replayed=replayed, compared=held_out
-        )
+        self._meter.rollout(record, failed=figures.error is not None, replayed=replayed, compared=held_out)
         return Outcome(example, figures.reward, figures.error, record)
 
     async def _run(self, prompt: str, example: Example) -> dict[str, Any]:
@@ -139,19 +138,17 @@ class Rollouts:
             if not _is_outage(output) or attempt >= self._max_retries or _is_final(output):
                 break
             await self._sleep(min(_LONGEST_WAIT_S, 0.5 * 2**attempt))
-        return {name: output[name] for name in (*_KEPT, *self._state_columns) if output.get(name) is not None}
+        return {name: output[name] for name in (*_KEPT, "cost", *self._state_columns) if output.get(name) is not None}
 
     async def _attempt(self, environment: LoadedEnvironment, row: dict[str, Any]) -> dict[str, Any]:
-        endpoint = next(self._turns)
+        turn = next(self._turns)
+        workers, sampling, columns = environment.workers, self._sampling_args, self._state_columns
         try:
             if environment.as_group:
-                outputs = await environment.workers.run_group(
-                    [row], endpoint, self._sampling_args, state_columns=self._state_columns
-                )
-                return outputs[0]
-            return await environment.workers.run_rollout(
-                row, endpoint, self._sampling_args, state_columns=self._state_columns
-            )
+                (output,) = await workers.run_group([row], turn.endpoint, sampling, state_columns=columns)
+            else:
+                output = await workers.run_rollout(row, turn.endpoint, sampling, state_columns=columns)
+            return output if turn.price is None else {**output, "cost": turn.price.of_rollout(output)}
         except (EnvironmentFailed, EnvironmentWorkerDied) as error:
             return failed_rollout(row, error)
 

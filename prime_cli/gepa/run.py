@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.environments.runtime import EnvironmentInfo, EnvironmentSpec, EnvironmentWorkers, ModelEndpoint
+from prime_cli.environments.runtime import EnvironmentInfo, EnvironmentSpec, EnvironmentWorkers
 from prime_cli.environments.target import EnvironmentTarget
+from prime_cli.evals.cost import PricedEndpoint, estimate_in_words
 from prime_cli.gepa.adapter import LoopBridge, PromptAdapter
 from prime_cli.gepa.comparison import Comparison, compare
 from prime_cli.gepa.config import GepaConfig
@@ -34,16 +35,20 @@ Note = Callable[[str], None]
 class Models:
     """The models of a run: replicas for the rollouts, one for reflection, and the names under which it is filed."""
 
-    endpoints: Sequence[ModelEndpoint]
-    reflection: ModelEndpoint
+    endpoints: Sequence[PricedEndpoint]
+    reflection: PricedEndpoint
     label: str
     reflection_label: str
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The environments of a run, loaded, with its examples, what the budget buys, and the prompt to begin with."""
+    """The environments of a run, loaded, with its examples, what the budget buys, and the prompt to begin with.
 
+    `env_id` names the environments as they were found, several joined by +.
+    """
+
+    env_id: str
     environments: list[LoadedEnvironment]
     splits: Splits
     plan: Plan
@@ -66,7 +71,7 @@ async def prepared(
         environments, pools = [], []
         for target, environment in zip(targets, config.env, strict=True):
             workers = EnvironmentWorkers(
-                EnvironmentSpec(target.identity.name, environment.args),
+                EnvironmentSpec(target.identity.name, environment.args, attributes=environment.extra_env_kwargs),
                 python=target.python,
                 num_workers=settings.num_workers,
                 log_directory=logs,
@@ -80,7 +85,8 @@ async def prepared(
         splits = draw_splits(pools, wanted, given, settings.seed)
         plan = Plan(settings.max_calls, settings.minibatch_size, splits.sizes)
         plan.check()
-        yield Prepared(environments, splits, plan, _initial_prompt(config, splits, note))
+        env_id = "+".join(str(target.identity) for target in targets)
+        yield Prepared(env_id, environments, splits, plan, _initial_prompt(config, splits, note))
 
 
 async def run_gepa(
@@ -102,12 +108,13 @@ async def run_gepa(
         sampling_args=config.sampling, state_columns=settings.state_columns,
         max_concurrent=settings.max_concurrent, max_retries=settings.max_retries,
     )  # fmt: skip
+    _say_cost(config, ready, models, note)
     reflection = ReflectionModel(models.reflection, journal, meter, max_retries=settings.max_retries)
-    record = _Record(config, models, directory)
+    record = _Record(config, ready.env_id, models, directory)
     try:
         if not journal.num_calls:
             await reflection.check()
-        with directory.gepa_log.open("a") as log:
+        with _gepa_log(directory, note if config.verbose else None) as log:
             found = await search(
                 ready.initial_prompt, ready.splits, ready.plan, settings,
                 lambda bridge: _adapter(rollouts, reflection, bridge, meter, settings.state_columns),
@@ -125,17 +132,41 @@ async def run_gepa(
     return summary
 
 
+@contextlib.contextmanager
+def _gepa_log(directory: GepaDirectory, note: Note | None) -> Iterator[Note]:
+    with directory.gepa_log.open("a", encoding="utf-8") as file:
+
+        def tell(message: str) -> None:
+            file.write(f"{message}\n")
+            file.flush()
+            if note is not None:
+                note(message)
+
+        yield tell
+
+
 def _adapter(
     rollouts: Rollouts, reflection: ReflectionModel, bridge: LoopBridge, meter: Meter, columns: Sequence[str]
 ) -> PromptAdapter:
     return PromptAdapter(rollouts, reflection, bridge, meter, columns)
 
 
+def _say_cost(config: GepaConfig, ready: Prepared, models: Models, note: Note) -> None:
+    price = models.endpoints[0].price
+    if price is None:
+        return
+    prompts = [example.row["prompt"] for example in ready.splits.val]
+    num_rollouts = ready.plan.max_calls + ready.plan.comparison
+    limit = config.sampling.get("max_tokens") or config.sampling.get("max_completion_tokens")
+    note(f"cost       {estimate_in_words(price, prompts, num_rollouts, limit)}; reflections come on top")
+
+
 class _Record:
     """Keeps the files of a run in step with what was found."""
 
-    def __init__(self, config: GepaConfig, models: Models, directory: GepaDirectory) -> None:
+    def __init__(self, config: GepaConfig, env_id: str, models: Models, directory: GepaDirectory) -> None:
         self._config = config
+        self._env_id = env_id
         self._models = models
         self._directory = directory
 
@@ -156,7 +187,7 @@ class _Record:
     def _metadata(self, found: Found, *, complete: bool) -> dict[str, Any]:
         return metadata(
             found,
-            env_id=self._config.label,
+            env_id=self._env_id,
             model=self._models.label,
             reflection_model=self._models.reflection_label,
             config=self._config.model_dump(mode="json"),

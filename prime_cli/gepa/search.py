@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from prime_cli.gepa.adapter import COMPONENT, LoopBridge, PromptAdapter, SearchStopped
 from prime_cli.gepa.config import SearchConfig
@@ -88,7 +88,7 @@ async def search(
     keep: Keep,
     *,
     folder: Path,
-    log: TextIO,
+    log: Callable[[str], None],
 ) -> Found:
     """Search until the budget is used, and return what was found.
 
@@ -97,6 +97,7 @@ async def search(
 
     Args:
         folder: for the gepa package's own files; emptied first.
+        log: is told what the gepa package says.
 
     Raises:
         PrimeError: a rollout or a reflection could not be had.
@@ -129,7 +130,7 @@ def _optimize(
     adapter: PromptAdapter,
     watcher: _Watcher,
     folder: Path,
-    log: TextIO,
+    log: Callable[[str], None],
 ) -> Found:
     from gepa.api import optimize
 
@@ -174,8 +175,9 @@ class _Watcher:
         self._proposals: list[Proposal] = []
 
     def is_over(self, state: GEPAState[Any, int]) -> bool:
-        """Say whether the next iteration might not fit into the budget."""
-        return not self._plan.fits(state.total_num_evals)
+        """Say whether the next iteration might not fit into the budget, with the comparison after it."""
+        plan = self._plan
+        return not (plan.fits(state.total_num_evals) and self._meter.affords(plan.iteration + plan.comparison))
 
     def on_optimization_start(self, event: Any) -> None:
         self._meter.change(phase="the initial prompt on the validation examples")
@@ -231,9 +233,8 @@ class _Watcher:
 class _Log:
     """Takes the gepa package's own messages."""
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
 
     def log(self, message: str) -> None:
-        self._file.write(f"{message}\n")
-        self._file.flush()
+        self._tell(str(message))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from prime_cli.environments.runtime import ModelEndpoint
+from prime_cli.evals.cost import PricedEndpoint, TokenPrice
 from prime_cli.gepa.config import GepaConfig
 from prime_cli.gepa.examples import Pool, SplitSizes, draw_splits
 from prime_cli.gepa.plan import Plan
@@ -53,6 +54,7 @@ class Runner:
 
     folder: Path
     url: str
+    price: TokenPrice | None = None
 
     def run(self, name: str, workers: Workers | None = None, **search: Any) -> GepaSummary:
         """Run, or go on with, the run of that name."""
@@ -65,12 +67,12 @@ class Runner:
         splits = draw_splits([Pool("shouting", rows, [])], SplitSizes(12, 6, 10), frozenset(), settings.seed)
         plan = Plan(settings.max_calls, settings.minibatch_size, splits.sizes)
         environment: Any = workers or Workers()
-        ready = Prepared([LoadedEnvironment(environment, as_group=False)], splits, plan, "Repeat.")
+        ready = Prepared("shouting", [LoadedEnvironment(environment, as_group=False)], splits, plan, "Repeat.")
         directory = GepaDirectory(self.folder / name)
         directory.path.mkdir(exist_ok=True)
         self.seen: list[Progress] = []
-        meter = Meter(settings.max_calls, self.seen.append, (None, None))
-        endpoint = ModelEndpoint(self.url, "scripted")
+        meter = Meter(settings.max_calls, self.seen.append, settings.max_cost)
+        endpoint = PricedEndpoint(ModelEndpoint(self.url, "scripted"), self.price)
         models = Models([endpoint], endpoint, "m", "m")
         return asyncio.run(run_gepa(config, ready, models, directory, meter, lambda text: None))
 

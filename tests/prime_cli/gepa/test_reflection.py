@@ -14,6 +14,7 @@ import pytest
 
 from prime_cli.core.errors import PrimeError
 from prime_cli.environments.runtime import ModelEndpoint
+from prime_cli.evals.cost import PricedEndpoint
 from prime_cli.gepa.adapter import LoopBridge, PromptAdapter
 from prime_cli.gepa.examples import Example
 from prime_cli.gepa.journal import Journal
@@ -67,8 +68,10 @@ def ask(url: str, folder: Path, *, times: int = 1) -> tuple[list[str], list[floa
 
     async def run() -> list[str]:
         journal = Journal(folder / "journal.jsonl")
-        meter = Meter(10, lambda _: None, (None, None))
-        model = ReflectionModel(ModelEndpoint(url, "teacher"), journal, meter, max_retries=2, sleep=sleep)
+        meter = Meter(10, lambda _: None)
+        model = ReflectionModel(
+            PricedEndpoint(ModelEndpoint(url, "teacher")), journal, meter, max_retries=2, sleep=sleep
+        )
         try:
             return [await model.ask("improve") for _ in range(times)]
         finally:

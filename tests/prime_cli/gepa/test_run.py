@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from prime_cli.core.errors import PrimeError
+from prime_cli.evals.cost import TokenPrice
 from prime_cli.gepa.run_directory import GepaDirectory
 from tests.documented_files import assert_documented
 from tests.prime_cli.gepa.conftest import Runner, Workers
@@ -157,6 +158,31 @@ def test_a_reflection_model_that_refuses_is_found_before_anything_is_paid_for(
     assert f"refuses with status {status}: no" in refused.value.message
     assert refused.value.hint == says
     assert workers.calls == []
+
+
+def test_the_cost_of_both_models_is_metered_and_kept_within_what_it_may_be(tmp_path: Path, url: str) -> None:
+    runner = Runner(tmp_path, url, price=TokenPrice(input=1000, output=5000))
+    whole = runner.run("whole")
+    usage = whole.progress.rollouts
+    # a rollout sends 10 tokens and samples 2: 10 * 0.001 + 2 * 0.005
+    assert usage.cost == pytest.approx(0.02 * usage.calls)
+    assert whole.progress.reflections.cost is not None
+    assert whole.progress.cost == pytest.approx(usage.cost + whole.progress.reflections.cost)
+    half = whole.progress.cost / 2
+    stopped = runner.run("half", max_cost=half)
+    assert stopped.progress.cost is not None
+    assert 0.3 * half < stopped.progress.cost <= half
+    assert stopped.found.prompts == whole.found.prompts[: len(stopped.found.prompts)]
+    workers = Workers()
+    assert runner.run("half", workers, max_cost=10 * half).found == whole.found
+    assert len(workers.calls) < whole.found.calls
+
+
+def test_a_baseline_that_costs_all_there_is_ends_the_run_at_once(tmp_path: Path, url: str) -> None:
+    workers = Workers()
+    with pytest.raises(PrimeError, match=r"which is all of the 0.05 that it may"):
+        Runner(tmp_path, url, price=TokenPrice(input=1000, output=5000)).run("one", workers, max_cost=0.05)
+    assert len(workers.calls) <= 3 + 3  # those that ran beside the one that was too many
 
 
 def test_thoughts_before_the_answer_are_no_part_of_the_prompt(tmp_path: Path) -> None:
