@@ -16,6 +16,7 @@ from prime_cli.core.config_file import load_config
 from prime_cli.core.config_layers import load_layers
 from prime_cli.core.resources import resource_path
 from prime_cli.evals.endpoints import EndpointsFile
+from prime_cli.evals.eval_file import read_eval_file
 from prime_cli.gepa.config import GepaConfig
 from prime_cli.main import COMMANDS
 from prime_cli.rl.resolve import resolve_words
@@ -64,6 +65,13 @@ def test_every_starter_of_a_fine_tuning_run_is_accepted(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(LAB.glob("configs/gepa/*.toml")), ids=lambda path: path.stem)
 def test_every_starter_of_a_prompt_optimisation_is_accepted(path: Path) -> None:
     load_config(path, GepaConfig)
+
+
+@pytest.mark.parametrize("path", sorted(LAB.glob("configs/eval/*.toml")), ids=lambda path: path.stem)
+def test_every_starter_of_evaluations_is_accepted(path: Path) -> None:
+    plan = read_eval_file(path, {})
+    assert plan.requests
+    assert not plan.warnings
 
 
 def test_every_model_that_a_starter_asks_for_is_an_endpoint_or_a_folder() -> None:
