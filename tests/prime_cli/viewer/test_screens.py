@@ -307,3 +307,14 @@ async def test_an_evaluation_with_broken_metadata_is_still_opened(tmp_path: Path
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         assert listed(app) == [0, 1, 2]
+
+
+async def test_what_is_marked_with_the_mouse_can_be_copied(tmp_path: Path) -> None:
+    app = view_evaluations(an_evaluation(tmp_path / "a").path)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.mouse_down(Conversation, offset=(3, 1))
+        await pilot.hover(Conversation, offset=(10, 4))
+        await pilot.mouse_up(Conversation, offset=(10, 4))
+        await pilot.pause()
+        assert "answer with the number alone.\n\n▾ user" in str(app.screen.get_selected_text())

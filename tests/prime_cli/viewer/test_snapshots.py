@@ -13,6 +13,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 from textual.widgets import Input
 
 from prime_cli.viewer.app import Viewer, view_evaluations, view_runs
@@ -55,36 +56,48 @@ SCREENS: dict[str, tuple[Open, Sequence[str]]] = {
 }
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("name", SCREENS)
-async def test_a_screen_looks_as_it_did(
-    name: str, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_screen_looks_as_it_did(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TZ", "UTC")
     make, keys = SCREENS[name]
     app = make(tmp_path)
-    async with app.run_test(size=size) as pilot:
-        for press in (None, *keys):
-            if press and press.startswith("="):
-                app.screen.query_one(Input).value = press[1:]
-            elif press:
+    drawn: dict[str, str] = {}
+    async with app.run_test(size=SIZES[0]) as pilot:
+        await settle(pilot)
+        for press in keys:
+            if press.startswith("="):
+                line = app.screen.query_one(Input)
+                line.cursor_blink = False
+                line.value = press[1:]
+            else:
                 await pilot.press(press)
-            await app.workers.wait_for_complete()
-            await pilot.pause()
-        await app.workers.wait_for_complete()
-        await pilot.pause(0.1)
-        drawn = app.export_screenshot()
-    kept = SNAPSHOTS / f"{name}_{size[0]}x{size[1]}.svg.gz"
+            await settle(pilot)
+        for width, height in SIZES:
+            await pilot.resize_terminal(width, height)
+            await settle(pilot)
+            drawn[f"{name}_{width}x{height}"] = app.export_screenshot()
+    for kept, picture in drawn.items():
+        check(SNAPSHOTS / f"{kept}.svg.gz", picture, tmp_path / f"{kept}.svg")
+
+
+async def settle(pilot: Pilot[None]) -> None:
+    """Wait until what was begun in the background is done and shown."""
+    await pilot.pause()
+    await pilot.app.workers.wait_for_complete()
+    await pilot.pause(0.05)
+
+
+def check(kept: Path, drawn: str, aside: Path) -> None:
+    """Compare a picture with the one that is kept; one that differs is left at `aside`."""
     if os.environ.get("UPDATE_SNAPSHOTS"):
         SNAPSHOTS.mkdir(exist_ok=True)
         kept.write_bytes(gzip.compress(drawn.encode(), mtime=0))
         return
     expected = gzip.decompress(kept.read_bytes()).decode()
     if drawn != expected:
-        (tmp_path / "drawn.svg").write_text(drawn)
-        assert text_of(drawn) == text_of(expected), f"the screen has other words; see {tmp_path}/drawn.svg"
-        raise AssertionError(f"the screen has the same words, and other colours; see {tmp_path}/drawn.svg")
+        aside.write_text(drawn)
+        assert text_of(drawn) == text_of(expected), f"the screen has other words; see {aside}"
+        raise AssertionError(f"the screen has the same words, and other colours; see {aside}")
 
 
 def text_of(svg: str) -> list[str]:
