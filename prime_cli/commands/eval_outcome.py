@@ -34,12 +34,16 @@ def run_and_print(plan: EvalPlan, *, is_file: bool) -> None:
     for warning in plan.warnings:
         out.warn(escape(warning))
 
-    def stopped(folders: list[Path]) -> None:
-        if folders:
-            out.note(f"stopped; what is finished is kept. To go on: {escape(_again(folders, is_file))}")
-
-    with watched([request.label for request in plan.requests], is_file=is_file) as watch:
-        outcomes = launch_evaluations(plan.requests, max_concurrent=plan.max_concurrent, watch=watch, stopped=stopped)
+    kept: list[Path] = []
+    try:
+        with watched([request.label for request in plan.requests], is_file=is_file) as watch:
+            outcomes = launch_evaluations(
+                plan.requests, max_concurrent=plan.max_concurrent, watch=watch, stopped=kept.extend
+            )
+    except KeyboardInterrupt:
+        if kept:
+            out.note(f"stopped; what is finished is kept. To go on: {escape(_again(kept, is_file))}")
+        raise
     if is_file:
         _print_all(plan.requests, outcomes)
     elif isinstance(outcomes[0], PrimeError):
@@ -58,7 +62,7 @@ def run_and_print(plan: EvalPlan, *, is_file: bool) -> None:
 
 def _again(folders: list[Path], is_file: bool) -> str:
     """Return the command that goes on with what was stopped."""
-    words = sys.argv[1:]
+    words = [word for word in sys.argv[1:] if not word.startswith("--resume=")]
     for index in (index for index, word in enumerate(words) if word in ("--resume", "-R")):
         has_value = index + 1 < len(words) and not words[index + 1].startswith("-")
         words = words[:index] + words[index + 1 + has_value :]

@@ -14,9 +14,8 @@ from pydantic import AliasChoices, Field
 from prime_cli.core.config_file import ImpossibleSettings, Problem, read_model, read_toml, refuse, unknown_key
 from prime_cli.evals.config import EvalKeys, merge
 from prime_cli.evals.foreign import sift_table
-from prime_cli.evals.request import EvalRequest, request_of
+from prime_cli.evals.request import MAX_CONCURRENT, EvalRequest, request_of
 
-_MAX_CONCURRENT = 32
 _TABLES = ("args", "sampling", "extra_env_kwargs")
 _FIELDS = {
     str(name): field
@@ -92,7 +91,7 @@ def read_eval_file(path: Path, given: Mapping[str, Any]) -> EvalPlan:
         requests += [request] if request is not None else []
     if problems:
         refuse(str(path), problems)
-    at_once = merge(for_all, by_user).get("max_concurrent") or _MAX_CONCURRENT
+    at_once = merge(for_all, by_user).get("max_concurrent") or MAX_CONCURRENT
     return EvalPlan(_told_apart(requests), at_once, warnings)
 
 

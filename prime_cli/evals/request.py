@@ -13,7 +13,7 @@ from prime_cli.environments.workspace import ENVIRONMENTS
 from prime_cli.evals.config import EvalKeys
 from prime_cli.evals.endpoints import ENDPOINTS_FILE, ModelChoice
 
-_MAX_CONCURRENT = 32
+MAX_CONCURRENT = 32
 _ROLLOUTS_PER_WORKER = 256
 _AS_THEY_ARE = (
     "num_examples", "rollouts_per_example", "split", "extra_env_kwargs", "independent_scoring", "name",
@@ -33,7 +33,7 @@ class EvalRequest:
     environment: str
     model: ModelChoice
     given: Mapping[str, Any]
-    max_concurrent: int = _MAX_CONCURRENT
+    max_concurrent: int = MAX_CONCURRENT
     num_workers: int = 1
     retry_errors: bool = False
     output_dir: Path | None = None
@@ -53,7 +53,7 @@ def request_of(keys: EvalKeys, label: str = "") -> EvalRequest:
         raise ImpossibleSettings([Problem("", "no environment is named", "say which as `id`")])
     if model is None:
         raise ImpossibleSettings([Problem("", "no model is named", "say which as `model`, or with -m")])
-    at_once = keys.max_concurrent or _MAX_CONCURRENT
+    at_once = keys.max_concurrent or MAX_CONCURRENT
     num_workers = math.ceil(at_once / _ROLLOUTS_PER_WORKER) if keys.num_workers == "auto" else keys.num_workers or 1
     return EvalRequest(
         environment=environment,
