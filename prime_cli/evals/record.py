@@ -99,9 +99,9 @@ class EvalRecord:
         return self._total - self._tally.num_rollouts
 
     @property
-    def has_rewards(self) -> bool:
-        """Whether any rollout ended well."""
-        return self._tally.num_errors < self._tally.num_rollouts
+    def num_done(self) -> int:
+        """How many rollouts are on disk."""
+        return self._tally.num_rollouts
 
     def show_also(self, *, pace: Pace, meter: Meter) -> None:
         """Show what these know, too."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from prime_cli.core.errors import BadInput, PrimeError
 from prime_cli.environments.runtime import EnvironmentInfo, EnvironmentSpec, EnvironmentWorkers, ModelEndpoint
 from prime_cli.evals.attempts import Attempts, FailedAttempt, Work
-from prime_cli.evals.cost import Meter, PricedEndpoint, estimate_in_words
+from prime_cli.evals.cost import Meter, PricedEndpoint, TokenPrice, estimate_in_words
 from prime_cli.evals.dispatch import dispatch
 from prime_cli.evals.examples import Examples, chosen_examples
 from prime_cli.evals.failures import FailureKind, kind_of
@@ -59,6 +60,7 @@ async def run_evaluation(
         PrimeError: it has no examples in the split, the results cannot be written, or the model's server fails
             everything from some moment on.
     """
+    _check_prices(settings, endpoints)
     pace = Pace(settings.max_concurrent)
     record: EvalRecord | None = None
 
@@ -75,19 +77,11 @@ async def run_evaluation(
         search_path=search_path,
         refused=refused,
     )
-    if settings.max_cost is not None and not all(one.price for one in endpoints):
-        raise BadInput(
-            f"what {settings.model} costs is not known, so --max-cost cannot be kept",
-            hint="say it in its entry of endpoints.toml: price = { input = 0.15, output = 0.6 } for a million tokens",
-        )
+    held = directory.hold()
     turns = itertools.cycle([one.with_patience(RATE_LIMIT_PATIENCE_S) for one in endpoints])
     try:
         info = await workers.start(_LOAD_TIMEOUT_S)
-        if settings.independent_scoring and info.needs_group_scoring:
-            raise PrimeError(
-                f"{settings.environment} scores the rollouts of an example together",
-                hint="leave --independent-scoring out",
-            )
+        _check_scoring(settings, info)
         examples = chosen_examples(workers, info, settings)
         kept = await _finished(examples, info, settings, directory, note)
         record = EvalRecord(
@@ -96,9 +90,7 @@ async def run_evaluation(
             total=len(examples) * settings.rollouts_per_example, observe=observe,
         )  # fmt: skip
         if endpoints[0].price is not None and record.num_missing:
-            prompts = [example.get("prompt") for example in await examples.first(_ESTIMATED_BY)]
-            limit = settings.sampling_args.get("max_tokens")
-            note(estimate_in_words(endpoints[0].price, prompts, record.num_missing, limit))
+            note(await _estimate(examples, endpoints[0].price, record.num_missing, settings))
         running = _Running(settings, workers, turns, record, pace, permits)
         try:
             with record.kept_up_to_date():
@@ -110,7 +102,29 @@ async def run_evaluation(
             raise PrimeError(error.message, f"{error.hint}; {_how_to_go_on(directory)} --retry-errors") from None
     finally:
         await workers.close()
+        os.close(held)
     return record.summary()
+
+
+def _check_prices(settings: EvalSettings, endpoints: Sequence[PricedEndpoint]) -> None:
+    if settings.max_cost is not None and not all(one.price for one in endpoints):
+        raise BadInput(
+            f"what {settings.model} costs is not known, so --max-cost cannot be kept",
+            hint="say it in its entry of endpoints.toml: price = { input = 0.15, output = 0.6 } for a million tokens",
+        )
+
+
+def _check_scoring(settings: EvalSettings, info: EnvironmentInfo) -> None:
+    if settings.independent_scoring and info.needs_group_scoring:
+        raise PrimeError(
+            f"{settings.environment} scores the rollouts of an example together",
+            hint="leave --independent-scoring out",
+        )
+
+
+async def _estimate(examples: Examples, price: TokenPrice, num_rollouts: int, settings: EvalSettings) -> str:
+    prompts = [example.get("prompt") for example in await examples.first(_ESTIMATED_BY)]
+    return estimate_in_words(price, prompts, num_rollouts, settings.sampling_args.get("max_tokens"))
 
 
 class _Running:
@@ -131,7 +145,7 @@ class _Running:
         self._record = record
         self._pace = pace
         self._meter = Meter(record.cost, record.num_priced, most=settings.max_cost)
-        self._outage = OutageWatch(record.num_missing, had_answered=record.has_rewards)
+        self._outage = OutageWatch(record.num_missing, had_answered=record.num_done > 0)
         record.show_also(pace=pace, meter=self._meter)
 
     async def run(self, work: AsyncIterator[Work]) -> None:
@@ -152,12 +166,12 @@ class _Running:
         self._pace.ended(work.num_rollouts)
         if finished.cost is not None:
             self._meter.add(finished.cost, work.num_rollouts)
-        elif self._settings.max_cost is not None:
+        self._record.add(finished.rollouts)
+        if finished.cost is None and self._settings.max_cost is not None:
             raise PrimeError(
                 f"{finished.endpoint.base_url} does not count tokens, so nobody knows what is spent",
                 hint="leave --max-cost out",
             )
-        self._record.add(finished.rollouts)
         for rollout in finished.rollouts:
             self._check(rollout.get("error"), finished.endpoint)
 

@@ -7,6 +7,7 @@ this process at any moment. `metadata.json` is replaced whole, after the results
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import secrets
@@ -66,6 +67,25 @@ class EvalDirectory:
                     raise
         except OSError as error:
             raise _cannot_be_written(self.results, error) from None
+
+    def hold(self) -> int:
+        """Keep other processes from running this evaluation until the descriptor that is returned is closed.
+
+        Raises:
+            PrimeError: another process runs it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise PrimeError(
+                f"another process runs the evaluation in {self.path}", hint="let it end, or stop it, then go on"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        return descriptor
 
     def forget_results(self) -> None:
         """Remove the rollouts, of which none is worth keeping."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,6 @@ def test_evaluations_are_filed_by_environment_and_model_and_found_newest_first(t
     second = new_eval_directory(tmp_path, "reverse-text", "openai/gpt")
     second.write_metadata({"env_id": "b"})
     first_mtime = first.metadata.stat().st_mtime
-    import os
-
     os.utime(second.metadata, (first_mtime + 5, first_mtime + 5))
     assert [d.path for d in find_evaluations([tmp_path])] == [second.path, first.path]
 
@@ -79,3 +78,12 @@ def test_metadata_that_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metadata.json").write_text("[1]")
     with pytest.raises(PrimeError, match="cannot be read"):
         EvalDirectory(tmp_path).read_metadata()
+
+
+def test_an_evaluation_is_run_by_one_process_at_a_time(tmp_path: Path) -> None:
+    directory = EvalDirectory(tmp_path / "one")
+    held = directory.hold()
+    with pytest.raises(PrimeError, match="another process runs the evaluation"):
+        directory.hold()
+    os.close(held)
+    os.close(directory.hold())
