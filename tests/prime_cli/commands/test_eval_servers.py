@@ -77,6 +77,7 @@ def test_requests_that_are_too_many_are_sent_again_and_counted(workspace: Path) 
     assert time.monotonic() - first > 1
 
 
+@pytest.mark.slow
 def test_what_failed_for_a_passing_reason_is_run_again(workspace: Path) -> None:
     # The client asks three times by itself, after the first that it does not count.
     with sometimes(lambda number: Refusal(500, "oh no") if number < 4 else None) as url:
@@ -88,7 +89,10 @@ def test_what_failed_for_a_passing_reason_is_run_again(workspace: Path) -> None:
 
 @pytest.mark.parametrize(
     ("status", "says", "at_most"),
-    [(401, "refuses the API key: no, no", 40), (404, "does not know the model 'm': no, no", 100)],
+    [
+        (401, "refuses the API key: no, no", 40),
+        pytest.param(404, "does not know the model 'm': no, no", 100, marks=pytest.mark.slow),
+    ],
 )
 def test_a_server_that_fails_everything_alike_is_told_in_one_line_and_leaves_nothing(
     workspace: Path, status: int, says: str, at_most: int
@@ -109,6 +113,7 @@ def test_a_server_that_fails_everything_alike_is_told_in_one_line_and_leaves_not
     assert not list(workspace.rglob("outputs"))
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_stops_it_and_what_is_finished_is_kept(workspace: Path) -> None:
     with sometimes(lambda number: Refusal(500, "gone") if number >= 20 else None) as url:
         arguments = ["-m", "m", "-b", url, "-c", "4", "--max-retries", "0"]
@@ -126,6 +131,7 @@ def test_a_server_that_goes_away_stops_it_and_what_is_finished_is_kept(workspace
     assert (json.loads(again.stdout)["num_errors"], len(rollouts_below(workspace))) == (0, 40)
 
 
+@pytest.mark.slow
 def test_a_rollout_that_takes_too_long_fails_and_the_others_go_on(workspace: Path) -> None:
     def answer(messages: list[dict[str, Any]]) -> str:
         if messages[-1]["content"] == "1":
@@ -139,6 +145,7 @@ def test_a_rollout_that_takes_too_long_fails_and_the_others_go_on(workspace: Pat
     assert "took longer than 4 s" in next(iter(summary["errors"]))
 
 
+@pytest.mark.slow
 def test_an_evaluation_stops_before_it_costs_too_much_and_goes_on_with_more(workspace: Path) -> None:
     with scripted_model(lambda messages: Sized(squared(messages), prompt_tokens=1000)) as url:
         (workspace / "configs").mkdir()

@@ -162,5 +162,6 @@ def test_what_was_finished_survives_five_kills_once_and_the_scores_are_those_of_
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_what_was_finished_survives_a_hundred_kills_at_random_moments(machine: Machine, tmp_path: Path) -> None:
     check_kills(machine, tmp_path, 100, seed=2)
