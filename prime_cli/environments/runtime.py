@@ -62,6 +62,7 @@ class ModelEndpoint:
     The client type `renderer` renders messages with the tokenizer in the folder `tokenizer`, as its `renderer` says.
     `headers_from_state` names headers whose values are read from the state of the rollout, by its keys.
     A request that the server refuses because there are too many is sent again later, for `patience_s` in all.
+    `takes_many` says that it is an embedded server, which takes the requests of a moment as one, at /v1/many.
     """
 
     base_url: str
@@ -73,6 +74,7 @@ class ModelEndpoint:
     renderer: str = "auto"
     headers_from_state: Mapping[str, str] = field(default_factory=dict)
     patience_s: float = 0.0
+    takes_many: bool = False
 
     def as_data(self) -> dict[str, Any]:
         """Return the endpoint as a worker is told it."""

@@ -26,13 +26,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from prime_cli.environments import worker_client, worker_limits, worker_patience, worker_scoring, worker_seeds
+    from prime_cli.environments import (
+        worker_client,
+        worker_limits,
+        worker_patience,
+        worker_scoring,
+        worker_seeds,
+        worker_together,
+    )
 else:  # this folder is the first on the path until `main` takes it off
     import worker_client
     import worker_limits
     import worker_patience
     import worker_scoring
     import worker_seeds
+    import worker_together
 
 _PR_SET_PDEATHSIG = 1
 _CLIENT_TYPES = {
@@ -161,7 +169,8 @@ def _client_of_type(endpoint: dict[str, Any], patience: worker_patience.Patience
 
     kind = endpoint["client_type"]
     if kind in _CLIENT_TYPES:
-        return getattr(verifiers.clients, _CLIENT_TYPES[kind])(worker_client.model_client(endpoint, patience))
+        model_client = worker_client.model_client(endpoint, patience, worker_together.Together)
+        return getattr(verifiers.clients, _CLIENT_TYPES[kind])(model_client)
     if kind != _RENDERER:
         raise Refused(f"unknown client type {kind!r}; known: {', '.join([*_CLIENT_TYPES, _RENDERER])}")
     try:
@@ -186,7 +195,7 @@ def _renderer_client(endpoint: dict[str, Any], patience: worker_patience.Patienc
         api_base_url=endpoint["base_url"],
     )
     client = RendererClient(config)
-    client._client = worker_client.model_client(endpoint, patience)
+    client._client = worker_client.model_client(endpoint, patience, worker_together.Together)
     return client
 
 

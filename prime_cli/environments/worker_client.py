@@ -2,7 +2,8 @@
 
 On a CPU the training of a small model waits for its environment workers, and most of what a worker did per rollout was
 the client's: building and checking the request against its types took as long as everything else together. Requests
-here go out by aiohttp, and answers are parsed in one step into the same types. Whatever is unusual (an error status, an
+here go out by aiohttp, several as one where the server takes that (`worker_together.py`), and answers are parsed in one
+step into the same types. Whatever is unusual (an error status, an
 option that is not part of the body) is left to the client's own path, with its retries and its error types.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -26,10 +28,13 @@ _RETRIES = 2
 _UNUSUAL = ("stream", "extra_query", "timeout")
 
 
-def model_client(endpoint: dict[str, Any], patience: Patience | None = None) -> Any:
+def model_client(
+    endpoint: dict[str, Any], patience: Patience | None = None, together: Callable[[Any, str], Any] | None = None
+) -> Any:
     """Return a client for `endpoint` (base_url, api_key, headers) that stands in for `openai.AsyncOpenAI`.
 
-    With `patience` a request that is refused because there are too many waits, and is sent again.
+    With `patience` a request that is refused because there are too many waits, and is sent again. `together` makes what
+    sends several requests as one, of a session and an address, for an endpoint that `takes_many`.
     """
     import openai
 
@@ -53,7 +58,8 @@ def model_client(endpoint: dict[str, Any], patience: Patience | None = None) -> 
         # Otherwise aiohttp reads the environment and the user's netrc again for every request, the latter in a thread.
         trust_env=_is_proxied(endpoint["base_url"]),
     )
-    return LeanClient(full, session, endpoint["base_url"], patience)
+    gathered = together(session, endpoint["base_url"]) if together is not None and endpoint.get("takes_many") else None
+    return LeanClient(full, session, endpoint["base_url"], patience, gathered)
 
 
 def _is_proxied(url: str) -> bool:
@@ -65,10 +71,13 @@ def _is_proxied(url: str) -> bool:
 class LeanClient:
     """`openai.AsyncOpenAI` with a quicker `chat.completions.create` and `post`; everything else is its own."""
 
-    def __init__(self, full: Any, session: Any, base_url: str, patience: Patience | None = None) -> None:
+    def __init__(
+        self, full: Any, session: Any, base_url: str, patience: Patience | None = None, together: Any = None
+    ) -> None:
         self._full = full
         self._patience = patience
         self._session = session
+        self._together = together
         self._base_url = base_url.rstrip("/")
         self._elsewhere: dict[str, LeanClient] = {}
         self.chat = SimpleNamespace(completions=SimpleNamespace(create=self._create))
@@ -83,7 +92,7 @@ class LeanClient:
         address = str(options["base_url"])
         if address not in self._elsewhere:
             self._elsewhere[address] = LeanClient(
-                self._full.with_options(**options), self._session, address, self._patience
+                self._full.with_options(**options), self._session, address, self._patience, self._together
             )
         return self._elsewhere[address]
 
@@ -123,6 +132,10 @@ class LeanClient:
             data = json.dumps(body).encode()
         except TypeError:  # the client knows how to encode its own objects
             return None
+        if self._together is not None and not headers:
+            together: bytes | None = await self._together.ask(url, data)
+            if together is not None or self._patience is None:
+                return together
         patience, tries = self._patience, 0
         since = patience.now() if patience is not None else 0.0
         while True:

@@ -180,6 +180,7 @@ def _run_children(
         admin_url=url,
         admin_token=token,
         weight_transfer=config.inference.weight_transfer,
+        takes_many=not needs_gateway(engine, len(urls)),
     )
     variables = {INFERENCE_VARIABLE: json.dumps(asdict(address)), ENVIRONMENTS_VARIABLE: json.dumps(of_environments)}
     if find_teacher is not None:

@@ -54,7 +54,9 @@ class RunEvaluator:
         self._config = config
         self._settings: SFTEvalConfig = config.eval
         self._admin = InferenceAdmin(address)
-        self._sampler = Sampler(ModelEndpoint(address.base_url, address.model), _COMMON, config.seed)
+        self._sampler = Sampler(
+            ModelEndpoint(address.base_url, address.model, takes_many=address.takes_many), _COMMON, config.seed
+        )
         self._workers = {
             one.label: workers_of(
                 one,
@@ -142,7 +144,9 @@ def evaluate_beside_training(run: RunDirectory, config: SFTConfig, heartbeat: He
     server = start_server(command, log_path=run.log(_SERVER), admin_token=token)
     try:
         url = wait_until_ready(server, ready_file, log_path=run.log(_SERVER), timeout_s=config.eval.startup_timeout_s)
-        address = InferenceAddress(base_url=f"{url}/v1", model=_MODEL, admin_url=url, admin_token=token)
+        address = InferenceAddress(
+            base_url=f"{url}/v1", model=_MODEL, admin_url=url, admin_token=token, takes_many=True
+        )
 
         async def work() -> None:
             if heartbeat is not None:

@@ -22,10 +22,11 @@ def answer(body: dict[str, Any], completion: Completion) -> JSONResponse:
 
 def refusal(error: Exception | str, *, status: int = 400, kind: str = "invalid_request_error") -> JSONResponse:
     """Return an error in OpenAI's shape, its reason in one line."""
-    return JSONResponse(error_body(_one_line(error), kind), status_code=status)
+    return JSONResponse(error_body(one_line(error), kind), status_code=status)
 
 
-def _one_line(error: Exception | str) -> str:
+def one_line(error: Exception | str) -> str:
+    """Return the reason of a refusal in one line."""
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         return f"{'.'.join(str(part) for part in first['loc']) or 'body'}: {first['msg']}"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import wraps
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from prime_cli.rl.inference.answers import refusal
+from prime_cli.rl.inference.answers import answer, refusal
 from prime_cli.rl.inference.engine import Completion, SlotEngine
 from prime_cli.rl.inference.sampling import SamplingParameters
 
@@ -21,9 +22,20 @@ _DISCONNECT_CHECK_S = 1.0
 Routes = TypeVar("Routes")
 
 
-async def complete(
-    engine: SlotEngine, prompt_ids: list[int], parameters: SamplingParameters, http: Request
-) -> Completion:
+@dataclass(frozen=True)
+class Asked:
+    """A request that was understood: what is to be completed, how, and what is answered then."""
+
+    prompt_ids: list[int]
+    parameters: SamplingParameters
+    body_of: Callable[[Completion], dict[str, Any]]
+
+
+Reader = Callable[[Any], Asked]
+"""Understands the body of a request, parsed already; raises ValueError where it cannot."""
+
+
+async def complete(engine: SlotEngine, asked: Asked, http: Request) -> Completion:
     """Return the completion of a prompt.
 
     Raises:
@@ -46,7 +58,7 @@ async def complete(
         with contextlib.suppress(RuntimeError):  # the loop closed: nobody waits any more
             loop.call_soon_threadsafe(deliver, result)
 
-    cancelled = engine.submit(prompt_ids, parameters, on_done)
+    cancelled = engine.submit(asked.prompt_ids, asked.parameters, on_done)
     try:
         while not future.done():
             await asyncio.wait({future}, timeout=_DISCONNECT_CHECK_S)
@@ -55,6 +67,12 @@ async def complete(
         return future.result()
     finally:
         cancelled.set()
+
+
+async def answered(engine: SlotEngine, asked: Asked, http: Request) -> Response:
+    """Return the answer to a request; raises what `complete` raises."""
+    completion = await complete(engine, asked, http)
+    return answer(asked.body_of(completion), completion)
 
 
 def answering(

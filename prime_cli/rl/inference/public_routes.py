@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -10,10 +12,12 @@ from starlette.routing import Route
 
 from prime_cli.rl.inference.answers import answer, refusal
 from prime_cli.rl.inference.chat import ChatTokenizer
-from prime_cli.rl.inference.completing import answering, complete
+from prime_cli.rl.inference.completing import Asked, Reader, answered, answering, complete
 from prime_cli.rl.inference.engine import Completion, SlotEngine
 from prime_cli.rl.inference.metrics import prometheus_text
 from prime_cli.rl.inference.protocol import ChatRequest, CompletionRequest, chat_response, completion_response
+
+_CHAT = "/v1/chat/completions"
 
 
 class PublicRoutes:
@@ -30,7 +34,7 @@ class PublicRoutes:
             Route("/health", self.health),
             Route("/metrics", self.metrics),
             Route("/v1/models", self.models),
-            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route(_CHAT, self.chat, methods=["POST"]),
             Route("/v1/completions", self.completion, methods=["POST"]),
         ]
 
@@ -63,9 +67,15 @@ class PublicRoutes:
     async def chat(self, request: Request) -> Response:
         """Answer a chat completion."""
         wanted = ChatRequest.model_validate_json(await request.body())
+        return await answered(self._engine, self._asked(wanted), request)
+
+    def readers(self) -> dict[str, Reader]:
+        """Return what understands the bodies of requests that come with others."""
+        return {_CHAT: lambda body: self._asked(ChatRequest.model_validate(body))}
+
+    def _asked(self, wanted: ChatRequest) -> Asked:
         prompt_ids = self._tokenizer.prompt_ids(wanted)
-        completion = await complete(self._engine, prompt_ids, wanted.sampling(), request)
-        return chat_answer(self._tokenizer, wanted, completion, self._model_name)
+        return Asked(prompt_ids, wanted.sampling(), chat_body(self._tokenizer, wanted, self._model_name))
 
     @answering
     async def completion(self, request: Request) -> Response:
@@ -76,14 +86,19 @@ class PublicRoutes:
             scores = await asyncio.to_thread(self._engine.score, wanted.prompt)
         completion = Completion(wanted.prompt)
         if scores is None or len(wanted.prompt) < self._engine.context_length:
-            completion = await complete(self._engine, wanted.prompt, wanted.sampling(), request)
+            asked = Asked(wanted.prompt, wanted.sampling(), lambda completion: {})
+            completion = await complete(self._engine, asked, request)
         text, _ = self._tokenizer.decode(completion, with_tokens=False)
         return answer(
             completion_response(completion, model=self._model_name, text=text, prompt_logprobs=scores), completion
         )
 
 
-def chat_answer(tokenizer: ChatTokenizer, wanted: ChatRequest, completion: Completion, model_name: str) -> Response:
-    """Return the answer to a chat request."""
-    text, tokens = tokenizer.decode(completion, with_tokens=bool(wanted.logprobs))
-    return answer(chat_response(wanted, completion, model=model_name, text=text, tokens=tokens), completion)
+def chat_body(tokenizer: ChatTokenizer, wanted: ChatRequest, model_name: str) -> Callable[[Completion], dict[str, Any]]:
+    """Return what makes the answer to a chat request of its completion."""
+
+    def body_of(completion: Completion) -> dict[str, Any]:
+        text, tokens = tokenizer.decode(completion, with_tokens=bool(wanted.logprobs))
+        return chat_response(wanted, completion, model=model_name, text=text, tokens=tokens)
+
+    return body_of

@@ -1,7 +1,8 @@
 """The embedded inference server: the engine behind the routes that vLLM has under the same names.
 
 Public (`public_routes`): /health, /metrics, /v1/models, /v1/chat/completions, /v1/completions. Token ids in and out
-(`token_routes`): /v1/chat/completions/tokens, /inference/v1/generate, /tokenize. Only with the bearer token of
+(`token_routes`): /v1/chat/completions/tokens, /inference/v1/generate, /tokenize. Many of these at once (`many_route`):
+/v1/many. Only with the bearer token of
 PRIME_RUN_ADMIN_TOKEN (`admin_routes`): /pause, /resume, /is_paused, /collective_rpc (method reload_weights),
 /reset_prefix_cache, /update_weight_version, /weight_info, /v1/load_lora_adapter, /v1/unload_lora_adapter.
 """
@@ -30,6 +31,7 @@ from prime_cli.rl.inference.admin_routes import AdminRoutes
 from prime_cli.rl.inference.chat import ChatTokenizer
 from prime_cli.rl.inference.engine import SlotEngine
 from prime_cli.rl.inference.gateway_settings import ADMIN_TOKEN_VARIABLE
+from prime_cli.rl.inference.many_route import ManyRoute
 from prime_cli.rl.inference.public_routes import PublicRoutes
 from prime_cli.rl.inference.slot_cache import slots_that_fit
 from prime_cli.rl.inference.token_routes import TokenRoutes
@@ -37,10 +39,12 @@ from prime_cli.rl.inference.token_routes import TokenRoutes
 
 def application(engine: SlotEngine, tokenizer: ChatTokenizer, *, model_name: str, admin_token: str) -> Starlette:
     """Return the ASGI application over one engine."""
+    public, tokens = PublicRoutes(engine, tokenizer, model_name), TokenRoutes(engine, tokenizer, model_name)
     return Starlette(
         routes=[
-            *PublicRoutes(engine, tokenizer, model_name).routes(),
-            *TokenRoutes(engine, tokenizer, model_name).routes(),
+            *public.routes(),
+            *tokens.routes(),
+            *ManyRoute(engine, public.readers() | tokens.readers()).routes(),
             *AdminRoutes(engine, admin_token).routes(),
         ]
     )

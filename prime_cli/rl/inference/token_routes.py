@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from prime_cli.rl.inference.answers import answer
 from prime_cli.rl.inference.chat import ChatTokenizer
-from prime_cli.rl.inference.completing import answering, complete
+from prime_cli.rl.inference.completing import Asked, Reader, answered, answering
 from prime_cli.rl.inference.engine import SlotEngine
-from prime_cli.rl.inference.public_routes import chat_answer
+from prime_cli.rl.inference.public_routes import chat_body
 from prime_cli.rl.inference.token_protocol import (
     GenerateRequest,
     TokenChatRequest,
     TokenizeRequest,
     generate_response,
 )
+
+_CHAT, _GENERATE = "/v1/chat/completions/tokens", "/inference/v1/generate"
 
 
 class TokenRoutes:
@@ -30,24 +33,29 @@ class TokenRoutes:
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("/v1/chat/completions/tokens", self.chat, methods=["POST"]),
-            Route("/inference/v1/generate", self.generate, methods=["POST"]),
+            Route(_CHAT, self.chat, methods=["POST"]),
+            Route(_GENERATE, self.generate, methods=["POST"]),
             Route("/tokenize", self.tokenize, methods=["POST"]),
         ]
+
+    def readers(self) -> dict[str, Reader]:
+        """Return what understands the bodies of requests that come with others."""
+        return {
+            _CHAT: lambda body: self._asked_chat(TokenChatRequest.model_validate(body)),
+            _GENERATE: lambda body: self._asked_tokens(GenerateRequest.model_validate(body)),
+        }
 
     @answering
     async def chat(self, request: Request) -> Response:
         """Answer a chat completion whose prompt is given as tokens."""
         wanted = TokenChatRequest.model_validate_json(await request.body())
-        completion = await complete(self._engine, wanted.tokens, wanted.sampling(), request)
-        return chat_answer(self._tokenizer, wanted, completion, self._model_name)
+        return await answered(self._engine, self._asked_chat(wanted), request)
 
     @answering
     async def generate(self, request: Request) -> Response:
         """Complete token ids and answer with token ids."""
         wanted = GenerateRequest.model_validate_json(await request.body())
-        completion = await complete(self._engine, wanted.token_ids, wanted.sampling_params.sampling(), request)
-        return answer(generate_response(completion, model=self._model_name), completion)
+        return await answered(self._engine, self._asked_tokens(wanted), request)
 
     @answering
     async def tokenize(self, request: Request) -> Response:
@@ -57,3 +65,10 @@ class TokenRoutes:
         return JSONResponse(
             {"count": len(tokens), "max_model_len": self._engine.context_length, "tokens": tokens, "token_strs": None}
         )
+
+    def _asked_chat(self, wanted: TokenChatRequest) -> Asked:
+        return Asked(wanted.tokens, wanted.sampling(), chat_body(self._tokenizer, wanted, self._model_name))
+
+    def _asked_tokens(self, wanted: GenerateRequest) -> Asked:
+        body_of = partial(generate_response, model=self._model_name)
+        return Asked(wanted.token_ids, wanted.sampling_params.sampling(), body_of)

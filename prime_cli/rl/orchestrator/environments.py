@@ -145,6 +145,7 @@ class RunEnvironments:
                 client_type=kind,
                 tokenizer=str(self._config.model),
                 renderer=self._config.orchestrator.renderer,
+                takes_many=self._policy.takes_many,
             )
             return endpoint, sampling_arguments(how, kind)
         teacher = self._teacher_address

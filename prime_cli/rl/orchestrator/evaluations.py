@@ -84,4 +84,4 @@ def _sampler(config: RLConfig, environment: EnvironmentConfig, address: Inferenc
     common = EvalSamplingConfig(
         max_tokens=training.max_tokens, temperature=training.temperature, extra_body=training.extra_body
     )
-    return Sampler(ModelEndpoint(address.base_url, address.model), common, config.seed)
+    return Sampler(ModelEndpoint(address.base_url, address.model, takes_many=address.takes_many), common, config.seed)

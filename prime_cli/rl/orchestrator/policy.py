@@ -24,7 +24,7 @@ INFERENCE_VARIABLE = "PRIME_RUN_INFERENCE"
 class InferenceAddress:
     """Where the run's inference server is: `base_url` ends in /v1; the admin routes lie at `admin_url`.
 
-    `weight_transfer` is how it takes new weights.
+    `weight_transfer` is how it takes new weights; `takes_many` says that it is one embedded server, without a gateway.
     """
 
     base_url: str
@@ -32,6 +32,7 @@ class InferenceAddress:
     admin_url: str
     admin_token: str
     weight_transfer: WeightTransfer = "filesystem"
+    takes_many: bool = False
 
 
 class InferenceAdmin:

@@ -35,11 +35,14 @@ async def workers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Env
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("takes_many", [False, True], ids=["one by one", "many at once"])
 @pytest.mark.parametrize("client_type", CLIENT_TYPES)
 async def test_a_sample_holds_the_tokens_and_the_log_probabilities_that_the_server_sampled(
-    served: ServedModel, workers: EnvironmentWorkers, tiny_model: Path, client_type: ClientType
+    served: ServedModel, workers: EnvironmentWorkers, tiny_model: Path, client_type: ClientType, takes_many: bool
 ) -> None:
-    endpoint = ModelEndpoint(served.base_url, served.model, client_type=client_type, tokenizer=str(tiny_model))
+    endpoint = ModelEndpoint(
+        served.base_url, served.model, client_type=client_type, tokenizer=str(tiny_model), takes_many=takes_many
+    )
     for rollout in await two_turn_rollouts(workers, endpoint):
         assert not rollout.get("error"), rollout["error"]
         assert len(rollout["trajectory"]) == 2
