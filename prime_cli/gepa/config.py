@@ -34,7 +34,8 @@ class SearchConfig(StrictModel):
     max_calls: int = Field(default=500, ge=1)
     minibatch_size: int = Field(default=3, ge=1, description="examples that one reflection looks at")
     perfect_score: float | None = Field(
-        default=None, description="the highest reward there is: minibatches that have it are not reflected on"
+        default=None,
+        description="the highest reward: a minibatch that has it is left alone, a prompt that has it ends the search",
     )
     state_columns: list[str] = Field(default_factory=list, description="state that the reflection model sees, too")
     num_train: int = Field(default=100, ge=1, description="examples to reflect on")

@@ -150,8 +150,19 @@ async def _run(
     note(f"loading the environment {config.label}")
     async with prepared(config, request.given, targets, directory.logs, note) as ready:
         show_plan(ready.plan)
-        directory.write_config({"config": config.model_dump(mode="json"), "given": sorted(request.given)})
+        asked = {"config": config.model_dump(mode="json"), "given": sorted(request.given)}
+        if request.resume is not None:
+            _check_initial_prompt(request.resume, ready.initial_prompt)
+        directory.write_config({**asked, "initial_prompt": ready.initial_prompt})
         return await run_gepa(config, ready, models, directory, meter, note)
+
+
+def _check_initial_prompt(directory: GepaDirectory, text: str) -> None:
+    if directory.read_config().get("initial_prompt", text) != text:
+        raise PrimeError(
+            "the initial prompt is not the one that the run began with, so it cannot go on",
+            hint=f"{directory.path / 'config.json'} has the one that it began with",
+        )
 
 
 def _find_targets(config: GepaConfig, note: Note) -> list[EnvironmentTarget]:

@@ -105,7 +105,7 @@ async def search(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     bridge = LoopBridge(asyncio.get_running_loop())
-    watcher = _Watcher(plan, meter, keep)
+    watcher = _Watcher(plan, meter, keep, settings.perfect_score)
 
     def run() -> Found:
         return _optimize(initial_prompt, splits, settings, make_adapter(bridge), watcher, folder, log)
@@ -167,16 +167,18 @@ def found_of(result: GEPAResult[Any, int]) -> Found:
 class _Watcher:
     """Hears of every step of the search: shows it, ends it in time, and keeps what it found."""
 
-    def __init__(self, plan: Plan, meter: Meter, keep: Keep) -> None:
+    def __init__(self, plan: Plan, meter: Meter, keep: Keep, perfect_score: float | None) -> None:
         self._plan = plan
         self._meter = meter
         self._keep = keep
-        self._perfect: float | None = None
+        self._perfect_score = perfect_score
         self._proposals: list[Proposal] = []
 
     def is_over(self, state: GEPAState[Any, int]) -> bool:
-        """Say whether the next iteration might not fit into the budget, with the comparison after it."""
-        plan = self._plan
+        """Say whether nothing is left to find, or the next iteration might not fit in, with the comparison after it."""
+        plan, best = self._plan, self._meter.now.best
+        if best is not None and self._perfect_score is not None and best >= self._perfect_score:
+            return True
         return not (plan.fits(state.total_num_evals) and self._meter.affords(plan.iteration + plan.comparison))
 
     def on_optimization_start(self, event: Any) -> None:

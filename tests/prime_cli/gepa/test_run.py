@@ -196,6 +196,13 @@ def test_thoughts_before_the_answer_are_no_part_of_the_prompt(tmp_path: Path) ->
     assert not any("this" in prompt or "think" in prompt for prompt in summary.found.prompts)
 
 
+def test_a_search_ends_when_every_validation_example_has_the_highest_reward(runner: Runner) -> None:
+    best = max(runner.run("whole").found.scores)
+    summary = runner.run("perfect", perfect_score=best)
+    assert summary.found.scores[summary.found.best] == best
+    assert summary.found.calls < 80
+
+
 def test_no_gain_is_claimed_for_prompts_that_are_no_better(tmp_path: Path) -> None:
     with scripted_model(lambda _: "```\nRepeat, please.\n```") as url:
         summary = Runner(tmp_path, url).run("one")
