@@ -28,9 +28,10 @@ from prime_cli.viewer.reading.rollout_index import RolloutIndex, index_cache
 from prime_cli.viewer.reading.workspace import Contents, Scope, read_contents, read_environments
 from prime_cli.viewer.screens.logs import LogsScreen
 from prime_cli.viewer.screens.rollouts import RolloutsScreen
+from prime_cli.viewer.widgets.entry_details import nothing_here, other_details
 from prime_cli.viewer.widgets.evaluation_details import evaluation_details
 from prime_cli.viewer.widgets.run_details import run_details
-from prime_cli.viewer.widgets.styled import BOLD, DIM, Line, end_of, lines
+from prime_cli.viewer.widgets.styled import BOLD, DIM, Line, end_of
 
 _LOOK_EVERY_S = 3.0
 _DETAILS_EVERY_S = 0.5
@@ -300,7 +301,7 @@ class BrowserScreen(Screen[None]):
                 thread=True, exclusive=True, group="details",
             )  # fmt: skip
         else:
-            pane.update(_other_details(what))
+            pane.update(other_details(what))
 
     def _read_rollouts(self, key: str, evaluation: Evaluation) -> None:
         """Index the rollouts, and show histogram and metrics as more of them are known; in a thread."""
@@ -337,7 +338,7 @@ class BrowserScreen(Screen[None]):
         if target is not None:
             self.call_after_refresh(tree.move_cursor, target)
         else:
-            self.query_one("#details", Static).update(_nothing_here())
+            self.query_one("#details", Static).update(nothing_here())
 
     def _add(self, parent: TreeNode[_Entry], entry: _Entry, nodes: dict[str, TreeNode[_Entry]]) -> None:
         if not entry.children:
@@ -415,36 +416,6 @@ def _hub_entry(evaluation: HubEvaluation) -> _Entry:
     label.append(f"  n={evaluation.rollouts:,}  {evaluation.environment}", style="")
     label.append(f"  {evaluation.model}", style="dim")
     return _Entry(f"hub:{evaluation.id}", label, evaluation)
-
-
-def _other_details(what: Any) -> Content:
-    """Return the details of what is neither an evaluation nor a run."""
-    if isinstance(what, LocalEnvironment):
-        rows = {
-            "folder": what.folder, "version of the folder": what.folder_version,
-            "installed version": what.installed_version, "hub": what.origin, "problem": what.problem,
-        }  # fmt: skip
-        known = [((f"{name}  ", DIM), str(value)) for name, value in rows.items() if value is not None]
-        return lines([((what.name, BOLD),), (), *known, (), (("prime eval run " + what.name + " -m MODEL", DIM),)])
-    if isinstance(what, HubEvaluation):
-        score = "none" if what.score is None else f"{what.score:.3f}"
-        rows = {"model": what.model, "mean reward": score, "rollouts": str(what.rollouts), "status": what.status,
-                "date": what.date, "page": what.facts.get("viewer_url")}  # fmt: skip
-        known = [((f"{name}  ", DIM), str(value)) for name, value in rows.items() if value]
-        return lines([((what.environment, BOLD),), (), *known, (), (("Enter brings its rollouts here", DIM),)])
-    if isinstance(what, tuple):
-        name, model, runs = what
-        count = len(runs) if isinstance(runs, list) else sum(map(len, runs.values()))
-        return lines([((name, BOLD),), ((model or "", DIM),), (), (f"{count} evaluations",)])
-    return Content(str(what))
-
-
-def _nothing_here() -> Content:
-    return lines([
-        (("There is nothing here yet.", BOLD),), (),
-        ("prime eval run ENV -m MODEL   measures a model",),
-        ("prime rl run CONFIG           trains one",),
-    ])  # fmt: skip
 
 
 def _flattened(entries: list[_Entry]) -> Iterator[_Entry]:
