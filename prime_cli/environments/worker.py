@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         worker_patience,
         worker_scoring,
         worker_seeds,
+        worker_signatures,
         worker_together,
     )
 else:  # this folder is the first on the path until `main` takes it off
@@ -40,6 +41,7 @@ else:  # this folder is the first on the path until `main` takes it off
     import worker_patience
     import worker_scoring
     import worker_seeds
+    import worker_signatures
     import worker_together
 
 _PR_SET_PDEATHSIG = 1
@@ -88,6 +90,7 @@ class EnvironmentHost:
             worker_limits.limit_rollouts(environment, request.get("limits") or {})
         except worker_limits.NotLimited as error:
             raise Refused(f"the environment {name} cannot be limited: {error}") from None
+        worker_signatures.remember_signatures(environment)
         worker_seeds.watch_rollouts(environment)
         self._environment = environment
         # Environments take over these signals; here the parent decides when to stop.

@@ -20,6 +20,7 @@ class RunOutput:
     def __init__(self, run: RunDirectory, gate: StalenessGate) -> None:
         self._run = run
         self._gate = gate
+        self._said = ""
 
     def ship(self, cut: Cut, state: Mapping[str, Any], metrics: Mapping[str, float | int]) -> None:
         """Write the rollouts of the batch and its record, then the batch itself, with `state` in its folder."""
@@ -32,8 +33,10 @@ class RunOutput:
             print(f"step {cut.step}: {count} rollouts failed: {error}", flush=True)  # noqa: T201 - this log
 
     def say(self, doing: str) -> None:
-        """Record what the orchestrator does, or waits for."""
-        self._run.set_status("orchestrator", doing)
+        """Record what the orchestrator does, or waits for, since it began to."""
+        if doing != self._said:
+            self._said = doing
+            self._run.set_status("orchestrator", doing)
 
     def _store_rollouts(self, cut: Cut) -> None:
         path = self._run.rollouts(cut.step)
