@@ -32,7 +32,7 @@ async def main(workspace: Path) -> None:
     os.chdir(workspace)
     run = next(path for path in sorted(Path("outputs/rl").iterdir()) if (path / "metrics.jsonl").is_file())
     await photograph(view_evaluations(None), "browser")
-    await photograph(view_evaluations(None), "rollouts", "down", "enter", "o", "down", "down")
+    await photograph(view_evaluations(None), "rollouts", "enter", "o", "down", "down")
     await photograph(view_runs(run, Path("outputs/rl")), "training")
 
 

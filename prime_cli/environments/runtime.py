@@ -83,10 +83,8 @@ class ModelEndpoint:
 
 @dataclass(frozen=True)
 class EnvironmentInfo:
-    """What a loaded environment says of itself. A count is 0 when it has no such set."""
+    """What a loaded environment says of itself."""
 
-    num_train: int
-    num_eval: int
     needs_group_scoring: bool
     version: str | None
     verifiers_version: str | None
@@ -101,7 +99,7 @@ class EnvironmentWorkers:
         log_directory: gets `<environment>_worker_<i>.log` with what the environment writes to stderr.
         search_path: folders put in front of the interpreter's own path, for environments that are not installed.
         silence_timeout_s: a worker that has loaded and does not answer a ping for so long is killed; the next request
-            starts another.
+            starts another. With it a worker builds the environment's sets while it loads: it is silent meanwhile.
         refused: is told each time that a model's server refused a request because there are too many, and in how many
             seconds it is sent again.
     """
@@ -121,8 +119,9 @@ class EnvironmentWorkers:
         self._silence_timeout_s = silence_timeout_s
         self._watches: list[asyncio.Task[None]] = []
         label = (spec.name or spec.id).replace("/", "--")
+        build_sets = silence_timeout_s is not None
         self._workers = [
-            _Worker(python, log_directory / f"{label}_worker_{index}.log", spec, search_path, refused)
+            _Worker(python, log_directory / f"{label}_worker_{index}.log", spec, search_path, refused, build_sets)
             for index in range(num_workers)
         ]
 
@@ -162,6 +161,15 @@ class EnvironmentWorkers:
             watches = (worker.watch(self._silence_timeout_s) for worker in self._workers)
             self._watches = [asyncio.ensure_future(watch) for watch in watches]
         return EnvironmentInfo(**infos[0])
+
+    async def count(self, split: Split) -> int:
+        """Return how many rows a set has, 0 where the environment has no such set.
+
+        Raises:
+            EnvironmentFailed: the set cannot be built.
+        """
+        found: int = await self._least_busy().request("count", split=split)
+        return found
 
     async def examples(
         self,
@@ -275,8 +283,10 @@ class _Worker:
         spec: EnvironmentSpec,
         search_path: Sequence[Path],
         refused: Callable[[float], None] | None,
+        build_sets: bool,
     ) -> None:
         self._refused = refused
+        self._build_sets = build_sets
         self._python = python
         self._log_path = log_path
         self._spec = spec
@@ -318,6 +328,7 @@ class _Worker:
                 args=self._spec.args,
                 limits=dict(self._spec.limits),
                 attributes=dict(self._spec.attributes),
+                build_sets=self._build_sets,
             )
         except EnvironmentWorkerDied:
             self._deaths += 1

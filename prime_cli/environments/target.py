@@ -73,6 +73,8 @@ def _can_be_imported(python: Path, module: str, search_path: tuple[Path, ...]) -
 
 
 def _unknown_environment(identity: EnvironmentId, python: Path, environments: Path) -> PrimeError:
+    if (folder := environments / identity.module).is_dir():
+        read_project(folder)  # says what is wrong with it
     local = [folder.parent.name.replace("_", "-") for folder in environments.glob("*/pyproject.toml")]
     known = sorted({*local, *inspect_interpreter(python).distributions})
     nearest = difflib.get_close_matches(identity.distribution, known, n=3)

@@ -93,21 +93,25 @@ class EnvironmentHost:
         worker_signatures.remember_signatures(environment)
         worker_seeds.watch_rollouts(environment)
         self._environment = environment
+        if request.get("build_sets"):
+            self.count({"split": "train"})
+            self.count({"split": "eval"})
         # Environments take over these signals; here the parent decides when to stop.
         _ignore_interrupts()
         return {
-            "num_train": _count(environment.get_dataset),
-            "num_eval": _count(environment.get_eval_dataset),
             "needs_group_scoring": bool(getattr(environment, "requires_group_rollouts", False)),
             "version": _version_of(name),
             "verifiers_version": _version_of("verifiers"),
             "module_path": str(getattr(module, "__file__", "")),
         }
 
+    def count(self, request: dict[str, Any]) -> int:
+        """Return how many rows a set has; the environment may build the set only now."""
+        return _count(self._set(request["split"]))
+
     def examples(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Return rows of the training or the evaluation set, ready to be rollout inputs."""
-        train = request["split"] == "train"
-        dataset = self._environment.get_dataset() if train else self._environment.get_eval_dataset()
+        dataset = self._set(request["split"])()
         if request.get("columns") is not None:
             dataset = dataset.select_columns(request["columns"])
         start = min(request["offset"], len(dataset))
@@ -136,6 +140,11 @@ class EnvironmentHost:
         for client in self._clients.values():
             with contextlib.suppress(Exception):
                 await client.close()
+
+    def _set(self, split: str) -> Callable[[], Any]:
+        environment = self._environment
+        found: Callable[[], Any] = environment.get_dataset if split == "train" else environment.get_eval_dataset
+        return found
 
     async def _run(self, run: Callable[..., Any], work: Any, request: dict[str, Any]) -> Any:
         endpoint = request["endpoint"]

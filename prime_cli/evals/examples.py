@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.environments.runtime import EnvironmentInfo, EnvironmentWorkers, Split
+from prime_cli.environments.runtime import EnvironmentWorkers, Split
 from prime_cli.evals.settings import EvalSettings
 
 _PAGE = 128
@@ -43,13 +43,14 @@ class Examples:
             yield list(await self._workers.examples(self._split, rows=self._places[start : start + _PAGE]))
 
 
-def chosen_examples(workers: EnvironmentWorkers, info: EnvironmentInfo, settings: EvalSettings) -> Examples:
-    """Return the first examples of the split, or with a seed some that it draws.
+async def chosen_examples(workers: EnvironmentWorkers, settings: EvalSettings) -> Examples:
+    """Return the first examples of the split, or with a seed some that it draws. The other split is not built.
 
     Raises:
+        EnvironmentFailed: the environment cannot build the split.
         PrimeError: the split has none.
     """
-    available = info.num_eval if settings.split == "eval" else info.num_train
+    available = await workers.count(settings.split)
     if available == 0:
         other = "train" if settings.split == "eval" else "eval"
         raise PrimeError(f"{settings.environment} has no {settings.split} examples", hint=f"try `--split {other}`")

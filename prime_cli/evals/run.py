@@ -82,7 +82,7 @@ async def run_evaluation(
     try:
         info = await workers.start(_LOAD_TIMEOUT_S)
         _check_scoring(settings, info)
-        examples = chosen_examples(workers, info, settings)
+        examples = await chosen_examples(workers, settings)
         kept = await _finished(examples, info, settings, directory, note)
         record = EvalRecord(
             settings, directory, info,

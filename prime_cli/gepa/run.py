@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.environments.runtime import EnvironmentInfo, EnvironmentSpec, EnvironmentWorkers
+from prime_cli.environments.runtime import EnvironmentSpec, EnvironmentWorkers
 from prime_cli.environments.target import EnvironmentTarget
 from prime_cli.evals.cost import PricedEndpoint, estimate_in_words
 from prime_cli.gepa.adapter import LoopBridge, PromptAdapter
@@ -80,7 +80,7 @@ async def prepared(
             stack.push_async_callback(workers.close)
             info = await workers.start()
             environments.append(LoadedEnvironment(workers, info.needs_group_scoring))
-            pools.append(await _pool(str(target.identity), workers, info))
+            pools.append(await _pool(str(target.identity), workers))
         wanted = SplitSizes(settings.num_train, settings.num_val, settings.num_test)
         splits = draw_splits(pools, wanted, given, settings.seed)
         plan = Plan(settings.max_calls, settings.minibatch_size, splits.sizes)
@@ -195,9 +195,9 @@ class _Record:
         )
 
 
-async def _pool(name: str, workers: EnvironmentWorkers, info: EnvironmentInfo) -> Pool:
-    train = await workers.examples("train") if info.num_train else []
-    return Pool(name, train, await workers.examples("eval") if info.num_eval else [])
+async def _pool(name: str, workers: EnvironmentWorkers) -> Pool:
+    train = await workers.examples("train") if await workers.count("train") else []
+    return Pool(name, train, await workers.examples("eval") if await workers.count("eval") else [])
 
 
 def _initial_prompt(config: GepaConfig, splits: Splits, note: Note) -> str:

@@ -188,6 +188,7 @@ def test_when_every_rollout_fails_the_exit_code_says_so_and_nothing_is_scored(wo
         (["squares", "-m", "mine", "--resume", "environments"], 1, "is not an evaluation"),
         (["square", "-m", "mine"], 1, "did you mean 'squares'?"),
         (["./configs", "-m", "mine"], 1, "pyproject.toml"),
+        (["half-done", "-m", "mine"], 1, "environments/half_done has no pyproject.toml"),
         (["squares", "-m", "mine", "-a", "{"], 2, "--env-args is not JSON"),
         (["squares", "-m", "mine", "-S", "[1]"], 2, "not a JSON object"),
         (["squares", "-m", "mine", "--split", "test"], 2, "input should be 'train' or 'eval'"),
@@ -200,6 +201,7 @@ def test_bad_input_is_one_clear_line_and_leaves_nothing(
     workspace: Path, url: str, arguments: list[str], code: int, says: str
 ) -> None:
     (workspace / "configs").mkdir()
+    (workspace / "environments" / "half_done").mkdir()
     (workspace / "configs" / "endpoints.toml").write_text(
         f'[[endpoint]]\nendpoint_id = "mine"\nmodel = "scripted"\nurl = "{url}"\n'
     )

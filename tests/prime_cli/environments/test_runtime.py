@@ -69,10 +69,24 @@ def load_environment(size: int = 6, fail: str = "", group: bool = False):
 '''
 
 
+LAZY = """
+import verifiers as vf
+from datasets import Dataset
+
+def out_of_reach():
+    raise FileNotFoundError("the training set is out of reach")
+
+def load_environment():
+    rows = [{"prompt": [{"role": "user", "content": "1"}], "answer": "1"}]
+    return vf.SingleTurnEnv(dataset=out_of_reach, eval_dataset=lambda: Dataset.from_list(rows), rubric=vf.Rubric())
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environments")
     (folder / "squares.py").write_text(ENVIRONMENT)
+    (folder / "lazy.py").write_text(LAZY)
     (folder / "workspace.py").write_text("mine = True\n")
     (folder / "broken.py").write_text("import nothing_of_this_name\n")
     (folder / "fragile.py").write_text("import os, sys\nprint('about to fall over', flush=True)\nos._exit(3)\n")
@@ -137,6 +151,21 @@ async def test_a_replacement_comes_up_although_all_who_waited_for_it_gave_up(
 
 def says(text: str) -> dict[str, Any]:
     return {"example_id": 0, "prompt": [{"role": "user", "content": f"say {text}"}], "answer": text}
+
+
+async def test_a_set_is_built_when_it_is_asked_for_unless_the_worker_must_not_fall_silent(
+    folder: Path, tmp_path: Path
+) -> None:
+    door = workers(folder, tmp_path, "lazy")
+    await door.start()
+    try:
+        assert await door.count("eval") == 1
+        with pytest.raises(EnvironmentFailed, match="the training set is out of reach"):
+            await door.count("train")
+    finally:
+        await door.close()
+    with pytest.raises(EnvironmentFailed, match="the training set is out of reach"):
+        await workers(folder, tmp_path, "lazy", silence_timeout_s=60).start()
 
 
 async def test_rows_come_out_and_scored_rollouts_come_back_in_order(
