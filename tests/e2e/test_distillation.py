@@ -30,7 +30,7 @@ algo = {{ type = "{kind}" }}
 """
 
 
-@pytest.mark.parametrize("kind", ["opd", "sft"])
+@pytest.mark.parametrize("kind", ["opd", pytest.param("sft", marks=pytest.mark.slow)])
 def test_a_policy_learns_from_a_teacher_that_the_run_serves(
     kind: str, prime: Prime, workspace: Path, tiny_model: Path
 ) -> None:

@@ -192,6 +192,7 @@ def test_ctrl_z_pauses_the_whole_run_and_no_process_goes_on_beside_a_launcher_th
         assert "gave up: the launcher has been silent for 3 s" in stderr
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_or_stopped_is_replaced_and_a_server_that_is_stopped_ends_the_run_with_its_name(
     workspace: Path, tiny_model: Path
 ) -> None:

@@ -68,6 +68,7 @@ def ranks_among(family: list[psutil.Process]) -> list[int]:
     return pids
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_run_and_leaves_nothing_behind(training: RunningTraining) -> None:
     training.wait_for_steps(1)
     family = training.family()
@@ -81,6 +82,7 @@ def test_a_killed_rank_ends_the_run_and_leaves_nothing_behind(training: RunningT
     assert alive == []
 
 
+@pytest.mark.slow
 def test_ranks_end_when_the_launcher_is_killed(training: RunningTraining) -> None:
     training.wait_for_steps(1)
     family = training.family()

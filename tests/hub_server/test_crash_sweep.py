@@ -184,7 +184,7 @@ def sweep(hubs: Hubs, points: int) -> None:
 
 
 def test_a_hub_killed_anywhere_in_an_upload_has_the_version_wholly_or_not_at_all(hubs: Hubs) -> None:
-    sweep(hubs, points=10)
+    sweep(hubs, points=8)
 
 
 @pytest.mark.slow

@@ -180,7 +180,7 @@ def test_without_a_path_all_evaluations_go_and_one_that_fails_does_not_hold_the_
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["push", "nowhere"], 1, "nowhere is not there"),
+        (["push", "nowhere"], 2, "there is no evaluation 'nowhere' here"),
         (["push"], 1, "there is no evaluation here"),
         (["push", "outputs", "-e", "ada-lovelace/circles"], 1, "circles not found on this hub"),
         (["push", "outputs", "-e", "squares"], 2, "on which environment of the hub"),

@@ -67,7 +67,8 @@ def test_the_live_panel_shows_the_curve_the_figures_and_what_is_waited_for(run: 
 
 
 def test_what_sounds_an_alarm_turns_red_and_says_why(run: RunDirectory) -> None:
-    run.append_metrics(4, "trainer", {**TRAINER, "mismatch_kl/mean": 0.5})
+    run.append_metrics(5, "orchestrator", {**ORCHESTRATOR, "off_policy/mean": 0})
+    run.append_metrics(5, "trainer", {**TRAINER, "mismatch_kl/mean": 0.5})
     out = io.StringIO()
     display = LiveDisplay(Console(file=out, width=100, force_terminal=True, color_system="standard"), max_steps=10)
     display.observe(run)

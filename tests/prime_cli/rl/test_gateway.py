@@ -207,8 +207,8 @@ async def test_the_model_has_the_runs_name_and_metrics_have_the_servers() -> Non
 
 async def test_a_client_that_goes_away_takes_its_request_from_the_server() -> None:
     server = RecordingServer()
-    server.stuck = True
     async with gateway_over(server) as (client, _):
+        server.stuck = True  # not before: the gateway begins by asking it
         with pytest.raises(httpx.ReadTimeout):
             await client.post("/v1/completions", json={"prompt": [1]}, timeout=0.2)
         await asyncio.wait_for(server.cancelled.wait(), 5)
@@ -225,8 +225,8 @@ async def test_a_request_goes_to_another_server_when_one_cannot_be_reached() -> 
 
 async def test_a_server_that_computes_nothing_is_named_within_the_bound() -> None:
     well, stuck = RecordingServer(), RecordingServer()
-    stuck.stuck = True
     async with gateway_over(well, stuck, liveness_timeout_s=0.3) as (_, gateway):
+        stuck.stuck = True
         with pytest.raises(ServerSilent, match="inference_1 has computed nothing"):
             await asyncio.wait_for(gateway.watch(), 10)
 
