@@ -1,6 +1,6 @@
-"""Writes the pictures of docs/images that show the viewer, from what lies in a workspace that `prime lab demo` made.
+"""Writes the pictures of docs/images that show the viewer, from a workspace such as `prime lab demo` makes.
 
-python docs/make_viewer_pictures.py WORKSPACE
+python docs/make_viewer_pictures.py WORKSPACE [browser|rollouts|training ...]
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ async def photograph(app: Viewer, name: str, *keys: str) -> None:
         (IMAGES / f"viewer_{name}.svg").write_text(app.export_screenshot(title=f"prime · {name}"))
 
 
-async def main(workspace: Path) -> None:
-    """Write all of them."""
+async def main(workspace: Path, names: list[str]) -> None:
+    """Write those that are named."""
     os.chdir(workspace)
-    run = next(path for path in sorted(Path("outputs/rl").iterdir()) if (path / "metrics.jsonl").is_file())
-    await photograph(view_evaluations(None), "browser")
-    await photograph(view_evaluations(None), "rollouts", "enter", "o", "down", "down")
-    await photograph(view_runs(run, Path("outputs/rl")), "training")
+    if "browser" in names:
+        await photograph(view_evaluations(None), "browser")
+    if "rollouts" in names:
+        await photograph(view_evaluations(None), "rollouts", "enter", "o", "down", "down")
+    if "training" in names:
+        run = next(path for path in sorted(Path("outputs/rl").iterdir()) if (path / "metrics.jsonl").is_file())
+        await photograph(view_runs(run, Path("outputs/rl")), "training")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2:] or ["browser", "rollouts", "training"]))
