@@ -15,8 +15,20 @@ from pathlib import Path
 import pytest
 
 from tests.running_hub import RunningHub, start_hub
+from tests.scripted_model import scripted_model
 
 PRIME = [sys.executable, "-m", "prime_cli.main"]
+ECHO = """
+import verifiers as vf
+from datasets import Dataset
+
+def echoes(completion, answer, **_):
+    return float(completion[-1]["content"] == answer)
+
+def load_environment():
+    rows = [{"prompt": [{"role": "user", "content": word}], "answer": word} for word in ("sun", "moon", "star")]
+    return vf.SingleTurnEnv(eval_dataset=Dataset.from_list(rows), rubric=vf.Rubric(funcs=[echoes]))
+"""
 CODE = "def load_environment(**arguments):\n    return arguments\n"
 
 
@@ -108,6 +120,24 @@ def test_an_environment_goes_to_the_hub_and_comes_back_installed(workspace: Work
     assert f"{owner}/round-trip" in workspace.prime("env", "list", "--local").stdout
     assert "round-trip 0.1.0 removed" in workspace.prime("env", "uninstall", "round-trip").stdout
     workspace.prime("env", "uninstall", "round-trip", code=1)
+
+
+def test_an_environment_of_the_hub_is_installed_for_an_evaluation_that_names_it(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"  # an interpreter with verifiers, by what this one has, and room for what is installed
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(own)], check=True)
+    (site,) = own.glob("lib/python*/site-packages")
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+    workspace.environment["VIRTUAL_ENV"] = str(own)
+    workspace.write("asked-for", code=ECHO)
+    workspace.prime("env", "upload", "asked-for")
+    shutil.rmtree(workspace.folder / "environments")
+    name = f"{owner_of(workspace)}/asked-for@0.1.0"
+    with scripted_model(lambda messages: messages[-1]["content"]) as url:
+        done = workspace.json("eval", "run", name, "-m", url, "--model-name", "scripted", "-n", "2", "-r", "1")
+        assert (done["num_rollouts"], done["reward_mean"]) == (2, 1.0)
+    assert list(site.glob("asked_for*.dist-info")), "it was installed where the workspace's packages are"
 
 
 def test_the_same_bytes_again_change_nothing_and_other_bytes_need_another_version(workspace: Workspace) -> None:
