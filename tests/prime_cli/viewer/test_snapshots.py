@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import gzip
 import os
 import re
@@ -76,8 +77,11 @@ async def test_a_screen_looks_as_it_did(name: str, tmp_path: Path, monkeypatch: 
             await pilot.resize_terminal(width, height)
             await settle(pilot)
             drawn[f"{name}_{width}x{height}"] = app.export_screenshot()
-    for kept, picture in drawn.items():
-        check(SNAPSHOTS / f"{kept}.svg.gz", picture, tmp_path / f"{kept}.svg")
+    differences = {
+        kept: difference(SNAPSHOTS / f"{kept}.svg.gz", picture, tmp_path / f"{kept}.svg")
+        for kept, picture in drawn.items()
+    }
+    assert not any(differences.values()), differences
 
 
 async def settle(pilot: Pilot[None]) -> None:
@@ -87,17 +91,18 @@ async def settle(pilot: Pilot[None]) -> None:
     await pilot.pause(0.05)
 
 
-def check(kept: Path, drawn: str, aside: Path) -> None:
-    """Compare a picture with the one that is kept; one that differs is left at `aside`."""
+def difference(kept: Path, drawn: str, aside: Path) -> list[str]:
+    """Return how a picture differs from the one that is kept, empty when it does not; it is left at `aside` then."""
     if os.environ.get("UPDATE_SNAPSHOTS"):
         SNAPSHOTS.mkdir(exist_ok=True)
         kept.write_bytes(gzip.compress(drawn.encode(), mtime=0))
-        return
+        return []
     expected = gzip.decompress(kept.read_bytes()).decode()
-    if drawn != expected:
-        aside.write_text(drawn)
-        assert text_of(drawn) == text_of(expected), f"the screen has other words; see {aside}"
-        raise AssertionError(f"the screen has the same words, and other colours; see {aside}")
+    if drawn == expected:
+        return []
+    aside.write_text(drawn)
+    words = difflib.unified_diff(text_of(expected), text_of(drawn), lineterm="", n=0)
+    return [f"see {aside}", *words] if text_of(drawn) != text_of(expected) else [f"other colours, see {aside}"]
 
 
 def text_of(svg: str) -> list[str]:
