@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
+from prime_cli.environments.rollout_errors import failed_rollout
 from prime_cli.environments.runtime import (
     EnvironmentFailed,
     EnvironmentWorkerDied,
@@ -126,11 +127,10 @@ def _failed_rollout(example: Mapping[str, Any], error: PrimeError) -> dict[str, 
     # The library lets these two of the model's client through as they are.
     if isinstance(error, EnvironmentFailed) and error.raised in _OF_THE_KEY:
         names.append(error.raised)
-    body = {
-        "error": type(error).__name__,
+    record = failed_rollout(example, error)
+    record["error"] |= {
         "error_chain_repr": error.message,
         "error_chain_str": " -> ".join(names),
         "message": error.message,
     }
-    kept: dict[str, Any] = {key: example[key] for key in ("example_id", "prompt", "answer", "info") if key in example}
-    return {**kept, "completion": [], "reward": 0.0, "error": body, "metrics": {}, "is_completed": False}
+    return {**record, "is_completed": False}
