@@ -9,23 +9,22 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
-def write_bytes_atomically(path: Path, data: bytes, *, mode: int | None = None) -> None:
-    """Write `data` to `path` so that a reader sees the old bytes or the new ones, never a mixture.
+@contextlib.contextmanager
+def file_written_aside(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
+    """Yield a file beside `path` to write to; on success it takes that name, on failure nothing is left.
 
-    `mode` (for example 0o600) is set before the name appears, so a secret is never readable by others.
+    A reader sees the old bytes or the new ones, never a mixture. `mode` (for example 0o600) is set before the name
+    appears, so a secret is never readable by others.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            else:
-                os.fchmod(file.fileno(), 0o666 & ~_umask())
-            file.write(data)
+            os.fchmod(file.fileno(), mode if mode is not None else 0o666 & ~_umask())
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -33,6 +32,12 @@ def write_bytes_atomically(path: Path, data: bytes, *, mode: int | None = None) 
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def write_bytes_atomically(path: Path, data: bytes, *, mode: int | None = None) -> None:
+    """Write `data` to `path`; see `file_written_aside`."""
+    with file_written_aside(path, mode=mode) as file:
+        file.write(data)
 
 
 def write_text_atomically(path: Path, text: str, *, mode: int | None = None) -> None:

@@ -12,14 +12,14 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from prime_cli.core.errors import PrimeError
-from prime_cli.core.files import write_json_atomically
+from prime_cli.core.files import file_written_aside, write_json_atomically
 from prime_cli.environments.workspace import ENVIRONMENTS
 
 RESULTS = "results.jsonl"
@@ -100,17 +100,11 @@ class EvalDirectory:
             PrimeError: the disk is full, or the folder cannot be written to.
         """
         try:
-            with tempfile.NamedTemporaryFile(prefix=f".{RESULTS}.", dir=self.path, delete=False) as aside:
-                try:
-                    os.fchmod(aside.fileno(), self.results.stat().st_mode)
-                    with self.results.open("rb") as file:
-                        aside.writelines(line for line, keep in zip(file, wanted, strict=False) if keep)
-                    aside.flush()
-                    os.fsync(aside.fileno())
-                    os.replace(aside.name, self.results)
-                except BaseException:
-                    os.unlink(aside.name)
-                    raise
+            with (
+                self.results.open("rb") as file,
+                file_written_aside(self.results, mode=stat.S_IMODE(self.results.stat().st_mode)) as aside,
+            ):
+                aside.writelines(line for line, keep in zip(file, wanted, strict=False) if keep)
         except OSError as error:
             raise _cannot_be_written(self.results, error) from None
 
