@@ -1,0 +1,1 @@
+"""The operator's store of root file systems, by name and tag."""

@@ -1,0 +1,1 @@
+"""Which system calls a sandbox may make."""
