@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sft": ("prime_cli.commands.sft", "Fine-tune a model on demonstrations."),
     "rl": ("prime_cli.commands.rl", "Train a model with reinforcement learning."),
     "inference": ("prime_cli.commands.inference", "Serve a model folder behind an OpenAI-compatible API."),
+    "sandbox": ("prime_cli.commands.sandbox", "Run untrusted code in sandboxes, on a machine of your own."),
     "secret": ("prime_cli.commands.secret", "Keep secrets on a hub, for hosted jobs."),
     "hub": ("prime_cli.commands.hub", "Run an Environments Hub of your own."),
 }

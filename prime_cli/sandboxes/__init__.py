@@ -1,0 +1,1 @@
+"""Sandboxes from the user's side: asking a hub for them, running commands in them, moving files."""
