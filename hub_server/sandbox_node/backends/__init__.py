@@ -36,6 +36,9 @@ class Confined(Protocol):
     def memory_bytes(self) -> int | None:
         """Return what the sandbox holds now; None where the host does not count."""
 
+    def oom_kills(self) -> int | None:
+        """Return how many processes of it were killed for want of memory; None where the host does not count."""
+
 
 class Backend(Protocol):
     """Makes sandboxes on this host."""

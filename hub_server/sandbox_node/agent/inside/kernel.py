@@ -1,0 +1,93 @@
+"""The few calls of the kernel that Python has no name for, and the tree of processes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+
+_SET_DUMPABLE, _SET_CHILD_SUBREAPER, _SET_PARENT_DEATH_SIGNAL = 4, 36, 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def be_unreadable() -> None:
+    """Let no process of the same user trace this one or read its memory, descriptors and environment."""
+    _libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def keep_orphans() -> None:
+    """Become the parent of what loses its own below this process, so that the tree stays whole; kept by exec."""
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """Be killed when the parent ends."""
+    _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+
+
+def limit_memory(size: int) -> None:
+    """Let this process and each below it have at most `size` bytes of private memory."""
+    resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+    resource.setrlimit(resource.RLIMIT_STACK, (min(size, 64 * 1024**2), size))
+
+
+def below(root: int) -> list[int]:
+    """Return all processes below one that still run; itself left out."""
+    children: dict[int, list[int]] = {}
+    ended = set()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                text = file.read()
+        except OSError:
+            continue
+        # The name in parentheses may hold anything, also parentheses.
+        state, parent = text[text.rindex(b")") + 2 :].split(maxsplit=2)[:2]
+        children.setdefault(int(parent), []).append(int(name))
+        if state in (b"Z", b"X"):
+            ended.add(int(name))
+    found, waiting = [], [root]
+    while waiting:
+        for child in children.get(waiting.pop(), []):
+            waiting.append(child)
+            if child not in ended:
+                found.append(child)
+    return found
+
+
+def kill(pid: int, number: int) -> None:
+    """Send a signal to a process, or to the group -pid; gone is as good as killed."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def kill_tree(root: int, passes: int = 30) -> bool:
+    """Kill a process that keeps its orphans, with all below it; False where they multiplied faster than they died.
+
+    The root is stopped meanwhile, not killed: while it lives, what loses its parent stays below it.
+    """
+    kill(root, signal.SIGSTOP)
+    kill(-root, signal.SIGSTOP)
+    for _ in range(passes):
+        found = below(root)
+        if not found:
+            break
+        for pid in found:
+            kill(pid, signal.SIGKILL)
+    kill(-root, signal.SIGKILL)
+    kill(root, signal.SIGKILL)
+    return not found
+
+
+def kill_everything() -> None:
+    """Kill every process but this one; the kernel does it in one step, so nothing can multiply away from it.
+
+    For process 1 of its own namespace only: anywhere else it would be the machine's processes.
+    """
+    assert os.getpid() == 1
+    kill(-1, signal.SIGKILL)
