@@ -18,8 +18,8 @@ from hub_server.database import Base, Database, now, open_database
 from hub_server.errors import NotServing
 from hub_server.expected_blobs import forget_expected
 from hub_server.open_blobs import open_blobs
+from hub_server.operation.listening import only_server_of
 from hub_server.registry.tables import Release, ReleaseFile
-from hub_server.serve import only_server_of
 from hub_server.settings import settings_of_hub
 
 # An upload URL is good for an hour, and the upload through it may take as long again.

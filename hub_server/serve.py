@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import gc
 import ipaddress
 import json
 import logging
 import os
 import signal
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import uvicorn
 
@@ -29,6 +25,7 @@ from hub_server.errors import NotServing
 from hub_server.open_blobs import open_blobs
 from hub_server.operation import logs
 from hub_server.operation.addresses import read_public_url
+from hub_server.operation.listening import Server, listening, only_server_of, url_of
 from hub_server.operation.logs import LogFormat, LogLevel
 from hub_server.rate_limits import RateLimiter
 from hub_server.secrets.keys import open_vault
@@ -86,7 +83,7 @@ def serve(
     trust_root = sigstore_trust_root.expanduser().absolute() if sigstore_trust_root is not None else None
     check_trust_root(trust_root)
     logs.configure(log_format, log_level)
-    with _listening(host, port) as listener, contextlib.ExitStack() as stack:
+    with listening(host, port) as listener, contextlib.ExitStack() as stack:
         data_dir = data_dir.expanduser().absolute()
         try:
             settings = open_settings(data_dir, database_url, known_as, blobs_url)
@@ -106,7 +103,7 @@ def serve(
             settings, database, blobs, signer, vault, limiter=limiter, attestations=AttestationVerifier(trust_root)
         )
         serving = Serving(
-            url=_url(host, listener),
+            url=url_of(host, listener),
             pid=os.getpid(),
             data_dir=data_dir,
             admin_key_path=settings.admin_key_path,
@@ -136,7 +133,7 @@ def serve(
             timeout_graceful_shutdown=_SHUTDOWN_S,
             server_header=False,
         )
-        server = _Server(config, ready)
+        server = Server(config, ready)
         # What was made to start with stays to the end: collections need not look at it again.
         gc.collect()
         gc.freeze()
@@ -154,73 +151,3 @@ def read_server_facts(data_dir: Path) -> dict[str, object] | None:
     except FileNotFoundError:
         return None
     return facts
-
-
-class _Server(uvicorn.Server):
-    """uvicorn, with two habits of our own: it says when it is ready, and a SIGTERM is a normal end."""
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self.ended_by: int | None = None
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, then say so."""
-        await super().startup(sockets=sockets)
-        if self.started:
-            self._ready()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Take SIGINT and SIGTERM for the time of serving; uvicorn itself would die of them after its shutdown."""
-
-        def end(number: int, frame: FrameType | None) -> None:
-            self.ended_by = self.ended_by or number
-            self.handle_exit(number, frame)
-
-        before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Bind before anything is written, so that a port in use leaves no trace."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except socket.gaierror:
-        raise NotServing(f"{host!r} is not an address of this machine", hint="use `--host 127.0.0.1`") from None
-    with socket.socket(family, kind, protocol) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-            listener.listen(2048)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise NotServing(
-                    f"port {port} of {host} is in use", hint="use `--port 0` for a free one, or another number"
-                ) from None
-            raise NotServing(f"cannot listen on {host} port {port}: {error.strerror}") from None
-        yield listener
-
-
-@contextlib.contextmanager
-def only_server_of(data_dir: Path) -> Iterator[None]:
-    """Hold the data folder's lock; the kernel gives it back however this process ends."""
-    with (data_dir / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise NotServing(
-                f"another hub is running on {data_dir}", hint="see `prime hub status`, or use another `--data-dir`"
-            ) from None
-        yield
-
-
-def _url(host: str, listener: socket.socket) -> str:
-    port = listener.getsockname()[1]
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
-    return f"http://{shown}:{port}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from hub_server.database import open_database
+from hub_server.operation.listening import only_server_of
 from hub_server.secrets.keys import Rotated, rotate_key
-from hub_server.serve import only_server_of
 from hub_server.settings import settings_of_hub
 
 
