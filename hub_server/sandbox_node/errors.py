@@ -5,6 +5,7 @@ SandboxError
     NotStarted           a sandbox could not be made; `kind` is its errorType where the wire has one
         ImageNotThere    no image of this name and tag is in the store, and none could be pulled
         Full             the node has as many sandboxes as it may; the caller is to wait
+    ImageRefused         an archive holds no image, or one that is not let in
     Gone                 the sandbox has ended; `end` says why
     FileRefused          a file operation inside the sandbox failed; `reason` is one of its kinds
     NoSession            no command session of this name or process id
@@ -46,6 +47,10 @@ class ImageNotThere(NotStarted):
 
 class Full(NotStarted):
     """The node has as many sandboxes as it may have; later there may be room."""
+
+
+class ImageRefused(SandboxError):
+    """What was to be imported holds no image, or one that is not let in."""
 
 
 class Gone(SandboxError):
