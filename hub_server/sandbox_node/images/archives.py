@@ -53,7 +53,8 @@ def kind_of(path: Path) -> Kind:
             layouts = _images_listed(archive) if "index.json" in names else 0
     except (OSError, tarfile.TarError, EOFError, lzma.LZMAError, ValueError) as error:
         hint = f"unpack it first: zstd -d {path}" if _compression(path) == "zstd" else None
-        raise ImageRefused(f"{path} is no archive that can be read: {error}", hint) from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no tar archive, or a damaged one"
+        raise ImageRefused(f"{path} cannot be read: {reason}", hint) from error
     # Newer Docker writes both kinds into one archive; its own has the name of each image.
     if "oci-layout" in names and (layouts == 1 or "manifest.json" not in names):
         return Kind.OCI_ARCHIVE

@@ -65,7 +65,7 @@ class Puller:
         timeout_s: float = 900.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Pull into `store` from `registries`. `logins` is a file that `skopeo login --authfile` wrote; None is nobody."""
+        """Pull into `store` from `registries`. `logins` is a file that `skopeo login` wrote."""
         self.store, self._registries, self._logins = store, {each.name: each for each in registries}, logins
         self._limits, self._timeout_s, self._clock = limits or UnpackLimits(), timeout_s, clock
         self._pulls: dict[str, asyncio.Task[StoredImage]] = {}
