@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import total_ordering
 
 MEBIBYTE = 1024**2
 GIBIBYTE = 1024**3
 
 
-@total_ordering
 class Level(StrEnum):
     """How well a sandbox is kept from the host, weakest first."""
 
@@ -20,11 +18,22 @@ class Level(StrEnum):
     CONTAINER = "container"  # and cgroups and a uid of its own; one kernel bug is an escape
     GVISOR = "gvisor"  # most system calls never reach the host's kernel
 
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, Level):
-            return NotImplemented
-        order = list(Level)
-        return order.index(self) < order.index(other)
+    # All four: the text that a level also is would else be compared by its letters.
+    def __lt__(self, other: str) -> bool:
+        return self._rank < Level(other)._rank
+
+    def __le__(self, other: str) -> bool:
+        return self._rank <= Level(other)._rank
+
+    def __gt__(self, other: str) -> bool:
+        return self._rank > Level(other)._rank
+
+    def __ge__(self, other: str) -> bool:
+        return self._rank >= Level(other)._rank
+
+    @property
+    def _rank(self) -> int:
+        return list(Level).index(self)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,255 @@
+"""The sandboxes of one machine: made through pools; ended by time, by their users or by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hub_server.operation import logs
+from hub_server.sandbox_node.agent.inside import frames
+from hub_server.sandbox_node.backends import Backend, Confined, RootFilesystem
+from hub_server.sandbox_node.errors import Gone, ImageNotThere, NotPossible, SandboxError
+from hub_server.sandbox_node.memory import MemoryHeadroom
+from hub_server.sandbox_node.pool_plan import PoolSettings
+from hub_server.sandbox_node.pools import PoolCounts, Pools
+from hub_server.sandbox_node.resident import Resident
+from hub_server.sandbox_node.sandbox import Sandbox
+from hub_server.sandbox_node.specification import End, EndKind, Level, Shape
+from hub_server.sandbox_node.wire import CreateSandbox, Event, SandboxFacts, State
+
+_LOOK_EVERY_S = 0.25
+
+
+class Images(Protocol):
+    """Where root file systems come from."""
+
+    async def find(self, reference: str) -> RootFilesystem:
+        """Return the image of a name, which is fetched where the operator allows that.
+
+        Raises:
+            ImageNotThere: there is none.
+        """
+
+    def known(self, name: str) -> RootFilesystem | None:
+        """Return the image of a full `name:tag` as it is in the store now."""
+
+    def names(self) -> list[str]:
+        """Return the images that are in the store."""
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """What a node may do. What it makes has at least the level `min_level`."""
+
+    pools: PoolSettings = field(default_factory=PoolSettings)
+    min_level: Level = Level.CONTAINER
+
+
+@dataclass(eq=False)
+class Unused:
+    """A sandbox in a pool."""
+
+    confined: Confined
+    image: RootFilesystem
+
+
+class Node:
+    """All sandboxes of this machine."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        images: Images,
+        settings: NodeSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        has_memory: Callable[[], bool] | None = None,
+    ) -> None:
+        self.backend, self.images, self.settings = backend, images, settings
+        self.events: list[Event] = []  # that the hub has not heard of
+        self.has_events = asyncio.Event()
+        self._clock = clock
+        self._residents: dict[str, Resident] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._pools: Pools[Unused] = Pools(
+            settings.pools,
+            self._make,
+            self._destroy_unused,
+            is_usable=self._is_usable,
+            has_memory=has_memory or MemoryHeadroom(),
+            clock=clock,
+        )
+
+    @property
+    def counts(self) -> PoolCounts:
+        """How full the node is."""
+        return self._pools.counts
+
+    def start(self) -> None:
+        """Fill the pools, and look after the sandboxes from here on."""
+        self._pools.start()
+        self._spawn(self._look_after())
+
+    async def create(self, creation: CreateSandbox) -> SandboxFacts:
+        """Make a sandbox, or say how the one of this id is; `creation.wait_s` is how long that may take.
+
+        Raises:
+            NotPossible: no sandbox of this node can be as is asked.
+        """
+        resident = self._residents.get(creation.sandbox_id)
+        if resident is None:
+            if creation.min_level is not None and creation.min_level > self.backend.level:
+                raise NotPossible(
+                    f"this node gives level {self.backend.level.value}, and {creation.min_level.value} was asked for",
+                    hint="`prime sandbox doctor` on the node says what lacks",
+                )
+            resident = self._residents[creation.sandbox_id] = Resident(creation, self._clock)
+            resident.arrival = self._spawn(self._bring_up(resident))
+        if not resident.settled.is_set() and creation.wait_s:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(resident.settled.wait(), creation.wait_s)
+        return resident.facts()
+
+    def get(self, sandbox_id: str) -> Sandbox:
+        """Return a sandbox that runs.
+
+        Raises:
+            KeyError: there is none of this id, or it does not run yet.
+            Gone: it has ended.
+        """
+        resident = self._residents[sandbox_id]
+        if resident.end is not None:
+            raise Gone(resident.end)
+        if resident.sandbox is None:
+            raise KeyError(sandbox_id)
+        return resident.sandbox
+
+    def resident(self, sandbox_id: str) -> Resident:
+        """Return what is known of a sandbox, also of one that waits or has ended; KeyError."""
+        return self._residents[sandbox_id]
+
+    def states(self) -> dict[str, State]:
+        """Return the sandboxes that are there or are to come."""
+        return {name: resident.state for name, resident in self._residents.items() if resident.end is None}
+
+    async def delete(self, sandbox_id: str, end: End | None = None) -> SandboxFacts:
+        """End a sandbox, and return when nothing of it is left; KeyError."""
+        resident = self._residents[sandbox_id]
+        await self._end(resident, end or End(EndKind.DELETED, "it was deleted"))
+        return resident.facts()
+
+    async def delete_many(self, sandbox_ids: Sequence[str]) -> list[str]:
+        """End those sandboxes that are there, all at once, and return their ids."""
+        there = [name for name in dict.fromkeys(sandbox_ids) if name in self._residents]
+        await asyncio.gather(*map(self.delete, there))
+        return there
+
+    def take_events(self) -> list[Event]:
+        """Return the events that the hub is to hear of; `heard` removes them."""
+        self.has_events.clear()
+        return list(self.events)
+
+    def heard(self, events: list[Event]) -> None:
+        """Forget events that the hub has heard of."""
+        del self.events[: len(events)]
+
+    async def close(self) -> None:
+        """End all sandboxes, and the backend."""
+        end = End(EndKind.FAILED, "its node was ended")
+        await asyncio.gather(*(self._end(resident, end) for resident in list(self._residents.values())))
+        await self._pools.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.backend.close()
+
+    async def _bring_up(self, resident: Resident) -> None:
+        """Get a sandbox for a resident, and follow its start command."""
+        creation = resident.creation
+        try:
+            image = await self.images.find(creation.image)
+            unused = await self._pools.take(Shape(image.name, creation.limits.limits()), creation.owner)
+        except SandboxError as error:
+            known = {kind.value: kind for kind in EndKind}
+            kind = known.get(getattr(error, "kind", None) or "", EndKind.FAILED)
+            self._begin_end(resident, End(kind, error.detail))
+            return
+        sandbox = Sandbox(creation.sandbox_id, image.name, unused.confined, {**image.environment, **creation.env})
+        sandbox.working_dir = image.working_dir
+        resident.runs(sandbox)
+        sandbox.end.add_done_callback(lambda end: self._begin_end(resident, end.result()))
+        self._tell(resident)
+        end = await resident.follow_start_command()
+        if end is not None:
+            self._begin_end(resident, end)
+
+    def _begin_end(self, resident: Resident, end: End) -> None:
+        """Let a resident end, of which the first reason counts."""
+        if resident.end is None:
+            resident.has_ended(end)
+            self._tell(resident)
+            resident.departure = self._spawn(self._depart(resident, end))
+
+    async def _end(self, resident: Resident, end: End) -> None:
+        self._begin_end(resident, end)
+        assert resident.departure is not None
+        await asyncio.shield(resident.departure)
+
+    async def _depart(self, resident: Resident, end: End) -> None:
+        if resident.arrival is not None:
+            resident.arrival.cancel()
+            await asyncio.gather(resident.arrival, return_exceptions=True)
+        if resident.sandbox is not None:
+            try:
+                await resident.sandbox.destroy(end)
+            except Exception as error:  # noqa: BLE001 - what resists is removed when the node ends
+                logs.log(
+                    logging.ERROR, "a sandbox could not be destroyed", sandbox=resident.sandbox.id, error=str(error)
+                )
+            self._pools.ended()
+
+    async def _look_after(self) -> None:
+        """End what is due, and forget what ended long ago."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            for name, resident in list(self._residents.items()):
+                if (end := resident.due()) is not None:
+                    self._begin_end(resident, end)
+                elif resident.is_forgotten():
+                    del self._residents[name]
+
+    def _tell(self, resident: Resident) -> None:
+        self.events.append(Event(facts=resident.facts(), at=time.time()))
+        self.has_events.set()
+
+    async def _make(self, shape: Shape) -> Unused:
+        image = self.images.known(shape.image)
+        if image is None:
+            raise ImageNotThere(f"the image {shape.image} was removed")
+        confined = await self.backend.create(f"s{secrets.token_hex(6)}", image, shape.limits)
+        if confined.enforcement.level < self.settings.min_level:
+            await confined.destroy()
+            raise NotPossible(f"a sandbox got level {confined.enforcement.level.value} only")
+        if not self.counts.waiting:
+            # There is time to start the Python that snippets are forked of.
+            confined.link.send(frames.frame(frames.WARM, 0))
+        return Unused(confined, image)
+
+    async def _destroy_unused(self, unused: Unused) -> None:
+        await unused.confined.destroy()
+
+    def _is_usable(self, shape: Shape, unused: Unused) -> bool:
+        """Tell whether its agent lives and its image is still that of the name."""
+        return not unused.confined.link.closed.done() and self.images.known(shape.image) == unused.image
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
