@@ -52,8 +52,8 @@ class Registry:
         return cls((name or parts.netloc).lower(), parts.netloc, parts.scheme == "https")
 
 
-class Puller:
-    """A store that fetches what it lacks."""
+class NodeImages:
+    """The images of a node: those of its store, and what the store lacks, fetched when it is first asked for."""
 
     def __init__(
         self,
@@ -72,7 +72,18 @@ class Puller:
         self._refused: dict[str, tuple[float, SandboxError]] = {}
         self._at_once = asyncio.Semaphore(_MOST_PULLS_AT_ONCE)
 
-    async def resolve(self, reference: str) -> RootFilesystem:
+    def known(self, name: str) -> RootFilesystem | None:
+        """Return the image that the store has under a name now; None where it has none."""
+        try:
+            return self.store.find(name)
+        except ImageNotThere:
+            return None
+
+    def names(self) -> list[str]:
+        """Return the names of all images and aliases that are in the store."""
+        return self.store.names()
+
+    async def find(self, reference: str) -> RootFilesystem:
         """Return the image of a name, pulling it first where the store has none; many callers share one pull.
 
         Raises:

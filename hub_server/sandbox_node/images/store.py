@@ -15,6 +15,7 @@ An image that is removed while a node uses it loses its name at once, and its fi
 from __future__ import annotations
 
 import contextlib
+import copy
 import fcntl
 import json
 import os
@@ -70,6 +71,7 @@ class ImageStore:
         self._limits = limits or UnpackLimits()
         self._held: dict[Path, tuple[int, Mapping[str, Any]]] = {}
         self._guard = threading.Lock()
+        self._read: tuple[tuple[int, int, int], _Names] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         # Files of images keep their owners: nobody else of the host is to come by them.
         folder.chmod(0o700)
@@ -99,6 +101,11 @@ class ImageStore:
             facts = self._hold(content)
             if facts is not None:
                 return RootFilesystem(target, content / "root", facts["environment"], facts["working_dir"])
+
+    def names(self) -> list[str]:
+        """Return all names and aliases, that of the host's own system first."""
+        names = self._names()
+        return [HOST, *sorted([*names.images, *names.aliases])]
 
     def list(self) -> list[StoredImage]:
         """Return all names, that of the host's own system first, then by name."""
@@ -283,18 +290,25 @@ class ImageStore:
         self._remove_unnamed()
 
     def _names(self) -> _Names:
+        """Return what names mean now; the file is read again only when another one took its place."""
+        path = self.folder / "names.json"
         try:
-            stored = json.loads((self.folder / "names.json").read_bytes())
+            facts = os.stat(path)
         except FileNotFoundError:
             return _Names()
-        if stored.get("format") != _FORMAT:
-            raise ImageRefused(f"{self.folder} was written by another version", "use another data folder")
-        return _Names(stored["images"], stored["aliases"])
+        state = (facts.st_ino, facts.st_mtime_ns, facts.st_size)
+        read = self._read
+        if read is None or read[0] != state:
+            stored = json.loads(path.read_bytes())
+            if stored.get("format") != _FORMAT:
+                raise ImageRefused(f"{self.folder} was written by another version", "use another data folder")
+            read = self._read = state, _Names(stored["images"], stored["aliases"])
+        return read[1]
 
     @contextlib.contextmanager
     def _changed_names(self) -> Iterator[_Names]:
         with self._locked():
-            names = self._names()
+            names = copy.deepcopy(self._names())
             yield names
             write_json_atomically(self.folder / "names.json", {"format": _FORMAT, **asdict(names)})
 
