@@ -7,7 +7,16 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn
 
@@ -202,7 +211,7 @@ class Sandbox:
                 known = self._named.get(session_uuid)
                 if known is None:
                     return await self._start(command, session_uuid, None)
-                if known.command != command:
+                if replace(known.command, timeout_s=command.timeout_s) != command:  # its time may be asked for anew
                     raise SessionTaken(f"session {session_uuid} runs another command")
                 return known, known.follow()
 
@@ -427,7 +436,7 @@ class Sandbox:
 
     async def open_file(
         self, path: str, offset: int = 0, length: int | None = None
-    ) -> tuple[dict[str, int], AsyncIterator[bytes]]:
+    ) -> tuple[dict[str, int], AsyncGenerator[bytes, None]]:
         """Return the file's size and the offset that reading begins at ({size, offset}), and its content.
 
         Raises:
@@ -443,7 +452,7 @@ class Sandbox:
             raise
         return facts, self._content(channel)
 
-    async def _content(self, channel: Channel) -> AsyncIterator[bytes]:
+    async def _content(self, channel: Channel) -> AsyncGenerator[bytes, None]:
         try:
             with self.using():
                 while True:

@@ -14,11 +14,12 @@ from typing import Any, Literal
 from hub_server.sandbox_node.agent.inside import frames
 from hub_server.sandbox_node.errors import NotPossible, NotStarted, SandboxError
 from hub_server.sandbox_node.link import GONE, Channel, Frame
-from hub_server.sandbox_node.specification import Command, Ended
+from hub_server.sandbox_node.specification import MEBIBYTE, Command, Ended
 
 _KILLED = 128 + signal.SIGKILL
 _LOST_EXIT_CODE = _KILLED
 _REMEMBERED_TOKENS = 1024
+_MOST_UNREAD_INPUT = 64 * MEBIBYTE
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,13 @@ class Session:
         self.pid = 0
         self.ended: Ended | None = None
         self.ended_at: float | None = None  # monotonic, seconds
+        self.lost = False  # the sandbox ended before the command did
         self._followers: set[_Follower] = set()
         self._done_tokens: deque[str] = deque(maxlen=_REMEMBERED_TOKENS)
         self._pump: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
+        self._inputs: dict[object, asyncio.Task[None]] = {}
+        self._unread_input = 0
         self._send_lock = asyncio.Lock()
         self._input_is_open = command.stdin
 
@@ -89,10 +93,33 @@ class Session:
         return self.ended
 
     async def write(self, data: bytes, uuid: str | None = None) -> None:
-        """Send input; the same `uuid` again is the same input, sent again because an answer got lost."""
-        if self.ended is None and self._input_is_open and self._is_new(uuid):
+        """Send input, and return when the command takes it or has ended.
+
+        The same `uuid` again is the same input, sent again because an answer got lost or came late: it is sent once.
+
+        Raises:
+            NotPossible: much was sent before that the command has not read.
+        """
+        if self.ended is not None or not self._input_is_open:
+            return
+        sending = self._inputs.get(uuid) if uuid is not None else None
+        if sending is None:
+            if self._unread_input > _MOST_UNREAD_INPUT:
+                raise NotPossible(f"the command has left {self._unread_input // MEBIBYTE} MiB of its input unread")
+            sending = asyncio.get_running_loop().create_task(self._send(data))
+            self._inputs[uuid if uuid is not None else object()] = sending
+            while len(self._inputs) > _REMEMBERED_TOKENS and next(iter(self._inputs.values())).done():
+                del self._inputs[next(iter(self._inputs))]
+        # Who waits may give up; what was begun is sent all the same, so that no input is cut in two.
+        await asyncio.wait([sending])
+
+    async def _send(self, data: bytes) -> None:
+        self._unread_input += len(data)
+        try:
             async with self._send_lock:
                 await self._channel.send_bytes(data)
+        finally:
+            self._unread_input -= len(data)
 
     async def close_input(self) -> None:
         """Say that no more input will come."""
@@ -126,6 +153,7 @@ class Session:
             elif frame.kind == frames.ENDED:
                 self._settle(judge(_ended(frames.decoded(frame.payload))))
             elif frame.kind == GONE:
+                self.lost = True
                 self._settle(judge(Ended(_LOST_EXIT_CODE, signal=signal.SIGKILL)))
         on_end()
 
@@ -133,6 +161,8 @@ class Session:
         self.ended, self.ended_at = ended, time.monotonic()
         self._channel.close()
         self._over.set()
+        for sending in self._inputs.values():
+            sending.cancel()
         for follower in list(self._followers):
             follower.put(ended)
 
