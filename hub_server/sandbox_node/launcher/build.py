@@ -1,0 +1,185 @@
+"""How one sandbox is made, in a process forked for it: groups, ids, root file system, limits, and then bubblewrap.
+
+All mounts are made in a mount namespace of this process, which bubblewrap keeps while the sandbox lives. So there is nothing
+to unmount afterwards, and nothing that a crash can leave behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from hub_server.sandbox_node.launcher import runtime, system_calls
+from hub_server.sandbox_node.launcher.cgroups import Groups
+from hub_server.sandbox_node.launcher.orders import Create
+from hub_server.sandbox_node.launcher.uids import IdRange
+from hub_server.sandbox_node.specification import Limits
+
+FAILED_STATUS = 70
+
+# The descriptors of bubblewrap and, up to the jobs' groups, of the agent. 0 and 1 are the link to the node, 2 takes complaints.
+_FIRST_GROUP_FD, _SECCOMP_FD, _ABOVE_ALL = 3, 8, 9
+
+# What root may do inside, over the files, ids and processes of its own namespaces only.
+_CAPABILITIES = (
+    "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
+    "CAP_NET_BIND_SERVICE",
+)  # fmt: skip
+
+_HOSTS = "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n"
+_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the launcher prepared for all sandboxes."""
+
+    stage: Path  # an empty folder to mount on
+    host_root: Path
+    host_bound: list[str]
+    runtime: str
+    agent: list[str]
+    bwrap: str
+    seccomp: bytes
+    groups: Groups | None
+    maps_files: bool  # whether files can be shown as owned by the sandbox's root
+
+
+def become(order: Create, ids: IdRange | None, place: Place, ends: list[int], launcher: int) -> NoReturn:
+    """Make the sandbox and become bubblewrap in it. `ends`: what the agent reads, what it writes, complaints."""
+    try:
+        os.dup2(ends[2], 2)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)  # what is ignored here stays so in all that is started
+        system_calls.die_with_parent(launcher)
+        _become(order, ids, place, ends, launcher)
+    except BaseException as problem:  # noqa: BLE001 - this process must never return into the launcher's loop
+        os.write(2, f"{problem}\n".encode()[:4000])
+    os._exit(FAILED_STATUS)
+
+
+def _become(order: Create, ids: IdRange | None, place: Place, ends: list[int], launcher: int) -> NoReturn:
+    jobs = place.groups.make(order.sandbox, order.limits) if place.groups is not None else []
+    Path("/proc/self/oom_score_adj").write_text("500")  # before any process of the host's own
+    os.umask(0o022)
+    owner = ids.first if ids is not None else 0
+    userns = system_calls.user_namespace(owner, owner, ids.mapping, ids.mapping) if ids is not None else None
+    system_calls.unshare(system_calls.CLONE_NEWNS)
+    root = _root_filesystem(order, owner, userns if place.maps_files else None, place)
+    seccomp = _as_descriptor(place.seccomp)
+    _set_limits(order.limits)
+    if ids is not None:
+        os.setgroups([])
+        os.setresgid(owner, owner, owner)
+        os.setresuid(owner, owner, owner)
+    if userns is not None:
+        # Entered here, and not by bubblewrap, which would leave the descriptor to the agent.
+        system_calls.enter_user_namespace(userns)
+    system_calls.die_with_parent(launcher)  # the kernel forgets it when ids change
+    _arrange_descriptors([ends[0], ends[1]], jobs, seccomp)
+    agent = list(place.agent)
+    if jobs:
+        agent += ["--jobs-cgroup-fds", ",".join(str(_FIRST_GROUP_FD + number) for number in range(len(jobs)))]
+    command = arguments(root, order.shared_memory_bytes)
+    os.execve(place.bwrap, [place.bwrap, *command, "--", *agent], {})
+
+
+def arguments(root: Path, shared_memory_bytes: int) -> list[str]:
+    """Return the arguments of bubblewrap, up to the command inside; it is started as root of a user namespace."""
+    return [
+        "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
+        "--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "sandbox",
+        "--cap-drop", "ALL", *[word for name in _CAPABILITIES for word in ("--cap-add", name)],
+        "--clearenv", *[word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)],
+        "--bind", str(root), "/", "--proc", "/proc",
+        # The file system that bubblewrap puts on /dev has no limit, so nobody may write to it.
+        "--dev", "/dev", "--perms", "1777", "--size", str(shared_memory_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",
+        "--chdir", "/", "--seccomp", str(_SECCOMP_FD),
+    ]  # fmt: skip
+
+
+def _root_filesystem(order: Create, owner: int, idmap: int | None, place: Place) -> Path:
+    """Lay a writable layer of limited size over the image, and return where it is."""
+    stage = place.stage
+    size = f"size={order.limits.disk_bytes},nr_inodes={order.limits.inodes},mode=0755"
+    system_calls.mount("tmpfs", str(stage), "tmpfs", system_calls.MS_NOSUID | system_calls.MS_NODEV, size)
+    lower, upper, work, root = (stage / name for name in ("lower", "upper", "work", "root"))
+    for folder in (lower, upper, work, root):
+        folder.mkdir()
+    image = Path(order.root) if order.root is not None else place.host_root
+    system_calls.attach(str(image), str(lower), readonly=True, idmap_fd=idmap)
+    _own_folders(upper, owner)
+    layers = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    system_calls.mount("overlay", str(root), "overlay", system_calls.MS_NOSUID | system_calls.MS_NODEV, layers)
+    if order.root is None:
+        for source in place.host_bound:
+            # Not mapped: as its owner, the sandbox's root would read what the host keeps from others.
+            system_calls.attach(source, f"{root}{source}", readonly=True)
+    system_calls.attach(place.runtime, f"{root}{runtime.INSIDE}", readonly=True)
+    return root
+
+
+def _own_folders(upper: Path, owner: int) -> None:
+    """Put into the layer what every sandbox has, so that no link of the image stands where something is mounted."""
+    for name, mode in (("", 0o755), ("proc", 0o555), ("sys", 0o555), ("dev", 0o755), ("etc", 0o755), ("run", 0o755),
+                       ("run/prime", 0o755), ("tmp", 0o1777)):  # fmt: skip
+        folder = upper / name
+        folder.mkdir(exist_ok=True)
+        folder.chmod(mode)
+        os.chown(folder, owner, owner)
+    for name, text in (("etc/hosts", _HOSTS), ("etc/hostname", "sandbox\n"), ("etc/resolv.conf", "")):
+        file = upper / name
+        file.write_text(text)
+        os.chown(file, owner, owner)
+
+
+def _as_descriptor(program: bytes) -> int:
+    read_end, write_end = os.pipe()
+    os.write(write_end, program)
+    os.close(write_end)
+    return read_end
+
+
+def _arrange_descriptors(link: list[int], jobs: list[int], seccomp: int) -> None:
+    """Give every descriptor that bubblewrap may have its number, and close all others."""
+    wanted = {0: link[0], 1: link[1], **{_FIRST_GROUP_FD + number: fd for number, fd in enumerate(jobs)}}
+    wanted[_SECCOMP_FD] = seccomp
+    # First all out of the way, so that none is overwritten before it was moved.
+    away = {number: _duplicate_above(fd) for number, fd in wanted.items()}
+    for number, fd in away.items():
+        os.dup2(fd, number, inheritable=True)
+    for number in range(_ABOVE_ALL):
+        if number not in wanted and number != 2:
+            with contextlib.suppress(OSError):
+                os.close(number)
+    os.closerange(_ABOVE_ALL, 65536)
+
+
+def _duplicate_above(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100)
+
+
+def _set_limits(limits: Limits) -> None:
+    """Set what holds for each process; it is the second line behind the groups, and the only one without them."""
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_NPROC: limits.processes + 32,  # of the whole user id, which is this sandbox's alone
+        resource.RLIMIT_MEMLOCK: 64 * 1024,
+        resource.RLIMIT_MSGQUEUE: 819_200,
+        resource.RLIMIT_SIGPENDING: 4 * limits.processes + 64,
+        resource.RLIMIT_RTPRIO: 0,
+        resource.RLIMIT_NICE: 0,
+    }
+    for kind, value in wanted.items():
+        _, hard = resource.getrlimit(kind)
+        if hard != resource.RLIM_INFINITY:
+            value = min(value, hard)
+        resource.setrlimit(kind, (value, value))

@@ -1,0 +1,364 @@
+"""Control groups of sandboxes: version 1 and version 2 behind one interface.
+
+For a sandbox there are two groups, one in the other. The outer one holds the agent and the share of processor time;
+`jobs` holds all that the agent starts, and is as large as the sandbox's limits say. So a job that wants too much
+memory or too many processes meets its own limit, and the agent stays.
+
+    <hierarchy>/prime-sandboxes/<instance>/<sandbox>/jobs
+
+`<instance>` is one launcher's; it keeps a lock on it, so that another launcher can tell what was left behind by a dead
+one and removes that, and nothing else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub_server.sandbox_node.specification import MEBIBYTE, Limits
+
+FAMILY = "prime-sandboxes"
+JOBS = "jobs"
+CONTROLLERS = ("memory", "pids", "cpu")
+_OF_JOBS = ("memory", "pids")  # each that jobs have to join costs every command some time
+
+_AGENT_MEMORY = 64 * MEBIBYTE  # what the outer group has beside the jobs: the agent, and files that it writes
+_AGENT_PROCESSES = 16
+_PERIOD_US = 100_000
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A mounted hierarchy of control groups; `options` names the controllers of version 1."""
+
+    path: Path
+    kind: str  # cgroup or cgroup2
+    options: frozenset[str]
+
+
+def mounted(mountinfo: str) -> list[Mounted]:
+    """Read what is mounted from the text of /proc/self/mountinfo."""
+    found = []
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, tail = before.split(), after.split()
+        if len(tail) >= 3 and tail[0] in ("cgroup", "cgroup2"):
+            found.append(Mounted(Path(fields[4]), tail[0], frozenset(tail[2].split(","))))
+    return found
+
+
+class Groups:
+    """The control groups of one launcher: `tops` are its folders by controller, each with our family's folder in it."""
+
+    version: int
+
+    def __init__(self, tops: dict[str, Path], instance: str) -> None:
+        self.tops, self.instance = tops, instance
+        self.homes = {name: top / FAMILY / instance for name, top in tops.items()}
+        self._lock: int | None = None
+
+    # What differs between the versions.
+
+    def _prepare(self, folder: Path) -> None:
+        """Let the groups below `folder` have the controllers."""
+
+    def _limit(self, name: str, outer: Path, limits: Limits) -> None:
+        raise NotImplementedError
+
+    def oom_kills(self, sandbox: str) -> int | None:
+        """Return how many processes of the sandbox were killed for want of memory."""
+        raise NotImplementedError
+
+    def memory_bytes(self, sandbox: str) -> int | None:
+        """Return how much memory the sandbox holds now."""
+        raise NotImplementedError
+
+    # What is the same.
+
+    def open(self) -> None:
+        """Make the launcher's own groups, and remove those of launchers that are gone."""
+        families = _once(top / FAMILY for top in self.tops.values())
+        for family in families:
+            family.mkdir(exist_ok=True)
+            self._prepare(family.parent)
+            self._prepare(family)
+        guard = os.open(families[0], os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # Between making the folder and locking it, another launcher would take it for a dead one's.
+            fcntl.flock(guard, fcntl.LOCK_EX)
+            self._remove_leftovers(families)
+            homes = _once(self.homes.values())
+            for home in homes:
+                home.mkdir()
+                self._prepare(home)
+            self._lock = os.open(homes[0], os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        finally:
+            os.close(guard)
+
+    def close(self) -> None:
+        """Remove the launcher's own groups; the sandboxes' must be gone."""
+        for home in _once(self.homes.values()):
+            remove_tree(home)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def make(self, sandbox: str, limits: Limits) -> list[int]:
+        """Make a sandbox's groups with their limits, join the outer one, and return descriptors to join `jobs`."""
+        homes = _once(self.homes.values())
+        for home in homes:
+            home.joinpath(sandbox).mkdir()
+        limiting = _once(self.homes[name] for name in _OF_JOBS)
+        for home in limiting:
+            home.joinpath(sandbox, JOBS).mkdir()
+        for name, home in self.homes.items():
+            self._limit(name, home / sandbox, limits)
+        for home in homes:
+            home.joinpath(sandbox, "cgroup.procs").write_text("0")
+        return [os.open(home / sandbox / JOBS / "cgroup.procs", os.O_WRONLY) for home in limiting]
+
+    def processes(self, sandbox: str) -> list[int]:
+        """Return the process ids that are in the sandbox's groups."""
+        return processes_below(next(iter(self.homes.values())) / sandbox)
+
+    def remove(self, sandbox: str) -> bool:
+        """Remove a sandbox's groups; tell whether they are gone."""
+        gone = True
+        for home in _once(self.homes.values()):
+            for folder in (home / sandbox / JOBS, home / sandbox):
+                try:
+                    folder.rmdir()
+                except FileNotFoundError:
+                    pass
+                except OSError:
+                    gone = False
+        return gone
+
+    def _remove_leftovers(self, families: list[Path]) -> None:
+        names = {entry.name for family in families for entry in family.iterdir() if entry.is_dir()}
+        for name in names:
+            first = families[0] / name
+            try:
+                lock = os.open(first, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                lock = None  # it got no further than one hierarchy, or was half removed
+            try:
+                if lock is not None:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            else:
+                for family in families:
+                    remove_tree(family / name)
+            finally:
+                if lock is not None:
+                    os.close(lock)
+
+
+class VersionOne(Groups):
+    """Hierarchies of their own for memory, processes and processor time."""
+
+    version = 1
+
+    def _limit(self, name: str, outer: Path, limits: Limits) -> None:
+        if name == "memory":
+            for group, size in ((outer, limits.memory_bytes + _AGENT_MEMORY), (outer / JOBS, limits.memory_bytes)):
+                group.joinpath("memory.limit_in_bytes").write_text(str(size))
+                with_swap = group / "memory.memsw.limit_in_bytes"
+                if with_swap.exists():
+                    with_swap.write_text(str(size))
+                else:
+                    group.joinpath("memory.swappiness").write_text("0")
+        elif name == "pids":
+            outer.joinpath("pids.max").write_text(str(limits.processes + _AGENT_PROCESSES))
+            outer.joinpath(JOBS, "pids.max").write_text(str(limits.processes))
+        elif name == "cpu":
+            outer.joinpath("cpu.cfs_period_us").write_text(str(_PERIOD_US))
+            outer.joinpath("cpu.cfs_quota_us").write_text(str(_quota_us(limits)))
+
+    def oom_kills(self, sandbox: str) -> int | None:
+        """Return how many processes of the sandbox were killed for want of memory."""
+        outer = self.homes["memory"] / sandbox
+        counts = [_field(group / "memory.oom_control", "oom_kill") for group in (outer, outer / JOBS)]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
+    def memory_bytes(self, sandbox: str) -> int | None:
+        """Return how much memory the sandbox holds now."""
+        return _number(self.homes["memory"] / sandbox / "memory.usage_in_bytes")
+
+
+class VersionTwo(Groups):
+    """One hierarchy for all."""
+
+    version = 2
+
+    def _prepare(self, folder: Path) -> None:
+        wanted = " ".join(f"+{name}" for name in CONTROLLERS)
+        folder.joinpath("cgroup.subtree_control").write_text(wanted)
+
+    def make(self, sandbox: str, limits: Limits) -> list[int]:
+        """Make a sandbox's groups with their limits, join the outer one's own, and return a descriptor of `jobs`."""
+        # A group with controllers for groups below it may hold no process itself, so the agent has one beside `jobs`.
+        outer = self.homes["memory"] / sandbox
+        outer.mkdir()
+        self._prepare(outer)
+        agent = outer / "agent"
+        agent.mkdir()
+        outer.joinpath(JOBS).mkdir()
+        for name in self.homes:
+            self._limit(name, outer, limits)
+        agent.joinpath("cgroup.procs").write_text("0")
+        return [os.open(outer / JOBS / "cgroup.procs", os.O_WRONLY)]
+
+    def remove(self, sandbox: str) -> bool:
+        """Remove a sandbox's groups; tell whether they are gone."""
+        try:
+            self.homes["memory"].joinpath(sandbox, "agent").rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return False
+        return super().remove(sandbox)
+
+    def _limit(self, name: str, outer: Path, limits: Limits) -> None:
+        if name == "memory":
+            for group, size in ((outer, limits.memory_bytes + _AGENT_MEMORY), (outer / JOBS, limits.memory_bytes)):
+                group.joinpath("memory.max").write_text(str(size))
+                swap = group / "memory.swap.max"
+                if swap.exists():
+                    swap.write_text("0")
+        elif name == "pids":
+            outer.joinpath("pids.max").write_text(str(limits.processes + _AGENT_PROCESSES))
+            outer.joinpath(JOBS, "pids.max").write_text(str(limits.processes))
+        elif name == "cpu":
+            outer.joinpath("cpu.max").write_text(f"{_quota_us(limits)} {_PERIOD_US}")
+
+    def oom_kills(self, sandbox: str) -> int | None:
+        """Return how many processes of the sandbox were killed for want of memory."""
+        return _field(self.homes["memory"] / sandbox / "memory.events", "oom_kill")  # counts what is below it too
+
+    def memory_bytes(self, sandbox: str) -> int | None:
+        """Return how much memory the sandbox holds now."""
+        return _number(self.homes["memory"] / sandbox / "memory.current")
+
+
+def find(instance: str, mounts: list[Mounted], *, is_root: bool) -> tuple[Groups | None, str]:
+    """Find where groups with all three controllers can be made; else say what lacks."""
+    unified = [mount for mount in mounts if mount.kind == "cgroup2"]
+    for mount in unified:
+        available = _words(mount.path / "cgroup.controllers")
+        if set(CONTROLLERS) <= available:
+            top = mount.path if is_root else _delegated(mount.path)
+            if top is None:
+                return None, "no control group is delegated to this user (systemd-run --user --scope -p Delegate=yes)"
+            return VersionTwo(dict.fromkeys(CONTROLLERS, top), instance), ""
+    tops = {}
+    for name in CONTROLLERS:
+        place = next((mount.path for mount in mounts if mount.kind == "cgroup" and name in mount.options), None)
+        if place is None:
+            return None, f"the control group controller `{name}` is not mounted"
+        tops[name] = place
+    if not is_root:
+        return None, "control groups of version 1 can be made by root only"
+    return VersionOne(tops, instance), ""
+
+
+def _delegated(top: Path) -> Path | None:
+    """Return our own group of version 2 if we may make groups in it and are alone there; we move aside in it."""
+    line = next((line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::/")), "")
+    own = top / line.removeprefix("0::/")
+    ours = {os.getpid(), os.getppid()}
+    if not line or not os.access(own / "cgroup.subtree_control", os.W_OK):
+        return None
+    if not set(CONTROLLERS) <= _words(own / "cgroup.controllers"):
+        return None
+    inside = {int(pid) for pid in own.joinpath("cgroup.procs").read_text().split()}
+    if own.name == "node" and own.parent.joinpath(FAMILY).is_dir():
+        return own.parent  # an earlier launcher of this node moved it here
+    if not inside <= ours:
+        return None
+    leaf = own / "node"
+    leaf.mkdir(exist_ok=True)
+    for pid in inside:
+        leaf.joinpath("cgroup.procs").write_text(str(pid))
+    return own
+
+
+def processes_below(folder: Path) -> list[int]:
+    """Return the process ids in a group and in those below it."""
+    found: list[int] = []
+    for group in (folder, *_children(folder)):
+        try:
+            found += [int(pid) for pid in group.joinpath("cgroup.procs").read_text().split()]
+        except OSError:
+            continue
+    return found
+
+
+def remove_tree(folder: Path, patience_s: float = 2.0) -> None:
+    """Kill what is in a group and in those below it, and remove them all."""
+    deadline = time.monotonic() + patience_s
+    while folder.is_dir():
+        for pid in processes_below(folder):
+            if pid > 1:
+                _kill(pid)
+        for group in sorted((*_children(folder), folder), key=lambda path: -len(path.parts)):
+            try:
+                group.rmdir()
+            except OSError:
+                continue
+        if not folder.is_dir() or time.monotonic() > deadline:
+            return
+        time.sleep(0.002)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        own = [entry for entry in folder.iterdir() if entry.is_dir()]
+    except OSError:
+        return []
+    return own + [below for entry in own for below in _children(entry)]
+
+
+def _once(paths: Iterable[Path]) -> list[Path]:
+    return list(dict.fromkeys(paths))  # hierarchies may carry several controllers
+
+
+def _quota_us(limits: Limits) -> int:
+    return max(1000, int(limits.cpu_cores * _PERIOD_US))
+
+
+def _words(file: Path) -> set[str]:
+    try:
+        return set(file.read_text().split())
+    except OSError:
+        return set()
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except OSError:
+        return None
+
+
+def _field(file: Path, name: str) -> int | None:
+    try:
+        lines = file.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith(name + " ")), None)

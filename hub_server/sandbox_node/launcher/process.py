@@ -1,0 +1,209 @@
+"""The launcher: the small privileged process of a node that makes sandboxes, waits for them and removes what they had.
+
+It is one thread around one loop. It has a mount namespace of its own, so its mounts are nobody else's and end with it; all that it
+starts is killed by the kernel when it dies. When its node closes the channel, it ends all sandboxes, then itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub_server.sandbox_node.launcher import build, cgroups, host_root, orders, system_calls
+from hub_server.sandbox_node.launcher.uids import IdRange, IdRanges
+
+UIDS_FIRST = 0x70000000  # above what systemd gives to containers, below what does not fit a signed number
+UIDS_COUNT = 4000
+_SHARED = Path("/run/prime-sandboxes")
+
+_RETRY_MS = 2
+_FORCE_AFTER_S = 0.05
+
+
+@dataclass
+class _Live:
+    ids: IdRange | None
+    pid: int  # of bubblewrap's outer process, our child
+    status: int | None = None  # once it was waited for
+    since: float = 0.0
+    oom_kills: int | None = None
+
+
+class Launcher:
+    """All sandboxes of one node."""
+
+    def __init__(self, channel: socket.socket, place: build.Place, ranges: IdRanges | None) -> None:
+        self._channel, self._place, self._ranges = channel, place, ranges
+        self._live: dict[str, _Live] = {}
+        self._by_pid: dict[int, str] = {}
+        self._ended: list[str] = []  # their outermost process is gone, something of them may not be
+        self._closing = False
+
+    def serve(self) -> None:
+        """Work until the node has gone and all is removed."""
+        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(wake_read, select.POLLIN)
+        poll.register(self._channel, select.POLLIN)
+        while not (self._closing and not self._live):
+            ready = dict(poll.poll(_RETRY_MS if self._ended else None))
+            if wake_read in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+            self._reap()
+            if self._channel.fileno() in ready and not self._closing and not self._obey():
+                self._closing = True
+                poll.unregister(self._channel)
+                for live in self._live.values():
+                    _kill(live)
+
+    def _obey(self) -> bool:
+        try:
+            received = orders.receive(self._channel)
+        except ConnectionError:
+            return False
+        if received is None:
+            return False
+        order, descriptors = received
+        try:
+            if isinstance(order, orders.Create):
+                self._create(order, descriptors)
+            elif isinstance(order, orders.Destroy) and (live := self._live.get(order.sandbox)) is not None:
+                _kill(live)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return True
+
+    def _create(self, order: orders.Create, descriptors: list[int]) -> None:
+        try:
+            ids = self._ranges.take() if self._ranges is not None else None
+        except OSError as problem:
+            os.write(descriptors[2], f"{problem}\n".encode())
+            self._tell(orders.Ended(order.sandbox, build.FAILED_STATUS << 8, None))
+            return
+        launcher = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            build.become(order, ids, self._place, descriptors, launcher)
+        self._live[order.sandbox] = _Live(ids, pid)
+        self._by_pid[pid] = order.sandbox
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            # Others are what a sandbox's outer process had started; they are ours once that is dead.
+            if (name := self._by_pid.pop(pid, None)) is not None:
+                live = self._live[name]
+                live.status, live.since = status, time.monotonic()
+                self._ended.append(name)
+        self._ended = [name for name in self._ended if not self._removed(name)]
+
+    def _removed(self, name: str) -> bool:
+        """Remove what an ended sandbox had; tell whether nothing is left."""
+        live = self._live[name]
+        if self._place.groups is not None:
+            if live.oom_kills is None:
+                live.oom_kills = self._place.groups.oom_kills(name)
+            if not self._place.groups.remove(name):
+                if time.monotonic() - live.since > _FORCE_AFTER_S:
+                    for pid in self._place.groups.processes(name):
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                return False
+        if live.ids is not None and self._ranges is not None:
+            self._ranges.give_back(live.ids)
+        del self._live[name]
+        self._tell(orders.Ended(name, live.status or 0, live.oom_kills))
+        return True
+
+    def _tell(self, message: object) -> None:
+        with contextlib.suppress(OSError):  # the node may be gone; the loop will see
+            self._channel.send(orders.packed(message))
+
+
+def _kill(live: _Live) -> None:
+    # Its death is the agent's, which is the first process of the sandbox's process ids, so all of them end.
+    if live.status is None:
+        os.kill(live.pid, signal.SIGKILL)
+
+
+def main(descriptor: int) -> None:
+    """Serve the node at the other end of the socket `descriptor`."""
+    channel = socket.socket(fileno=descriptor)
+    channel.set_inheritable(False)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the node decides, by closing the channel
+    received = orders.receive(channel)
+    if received is None:
+        return
+    setup, descriptors = received
+    try:
+        launcher, groups, ready = _prepared(setup, descriptors, channel)
+    except OSError as problem:
+        channel.send(orders.packed(orders.Failed(str(problem))))
+        return
+    channel.send(orders.packed(ready))
+    launcher.serve()
+    if groups is not None:
+        groups.close()
+
+
+def _prepared(
+    setup: orders.Setup, descriptors: list[int], channel: socket.socket
+) -> tuple[Launcher, cgroups.Groups | None, orders.Ready]:
+    notes: list[str] = []
+    is_root = os.geteuid() == 0
+    seccomp = b""
+    for descriptor in descriptors:
+        with os.fdopen(descriptor, "rb") as file:
+            seccomp = file.read()
+    system_calls.adopt_orphans()
+    groups, lacking = cgroups.find(setup.instance, cgroups.mounted(Path("/proc/self/mountinfo").read_text()), is_root=is_root)
+    if groups is not None:
+        try:
+            groups.open()
+        except OSError as problem:
+            groups, lacking = None, f"control groups cannot be made: {problem}"
+    if lacking:
+        notes.append(lacking)
+    _SHARED.mkdir(mode=0o755, parents=True, exist_ok=True)
+    ranges = IdRanges(_SHARED / "uids", UIDS_FIRST, UIDS_COUNT)
+    system_calls.keep_mounts_to_ourselves()
+    system_calls.mount("tmpfs", str(_SHARED), "tmpfs", 0, "mode=0755,size=64m")
+    stage = _SHARED / "stage"
+    stage.mkdir()
+    bound = host_root.make(_SHARED / "host")
+    place = build.Place(
+        stage=stage,
+        host_root=_SHARED / "host",
+        host_bound=bound,
+        runtime=setup.runtime,
+        agent=setup.agent,
+        bwrap=setup.bwrap,
+        seccomp=seccomp,
+        groups=groups,
+        maps_files=True,
+    )
+    homes = {name: str(home) for name, home in groups.homes.items()} if groups is not None else {}
+    ready = orders.Ready(os.getpid(), is_root, groups.version if groups is not None else None, homes, notes)
+    return Launcher(channel, place, ranges), groups, ready
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
