@@ -24,7 +24,7 @@ from hub_server.sandbox_node.specification import Limits
 FAILED_STATUS = 70
 
 # The descriptors of bubblewrap and, up to the jobs' groups, of the agent. 0 and 1 are the link to the node, 2 takes complaints.
-_FIRST_GROUP_FD, _SECCOMP_FD, _ABOVE_ALL = 3, 8, 9
+_FIRST_GROUP_FD, _USERNS_FD, _SECCOMP_FD, _ABOVE_ALL = 3, 8, 9, 10
 
 # What root may do inside, over the files, ids and processes of its own namespaces only.
 _CAPABILITIES = (
@@ -78,22 +78,20 @@ def _become(order: Create, ids: IdRange | None, place: Place, ends: list[int], l
         os.setgroups([])
         os.setresgid(owner, owner, owner)
         os.setresuid(owner, owner, owner)
-    if userns is not None:
-        # Entered here, and not by bubblewrap, which would leave the descriptor to the agent.
-        system_calls.enter_user_namespace(userns)
     system_calls.die_with_parent(launcher)  # the kernel forgets it when ids change
-    _arrange_descriptors([ends[0], ends[1]], jobs, seccomp)
+    _arrange_descriptors([ends[0], ends[1]], jobs, userns, seccomp)
     agent = list(place.agent)
     if jobs:
         agent += ["--jobs-cgroup-fds", ",".join(str(_FIRST_GROUP_FD + number) for number in range(len(jobs)))]
-    command = arguments(root, order.shared_memory_bytes)
+    command = arguments(root, order.shared_memory_bytes, userns=userns is not None)
     os.execve(place.bwrap, [place.bwrap, *command, "--", *agent], {})
 
 
-def arguments(root: Path, shared_memory_bytes: int) -> list[str]:
-    """Return the arguments of bubblewrap, up to the command inside; it is started as root of a user namespace."""
+def arguments(root: Path, shared_memory_bytes: int, *, userns: bool) -> list[str]:
+    """Return the arguments of bubblewrap, up to the command inside."""
+    users = ["--userns", str(_USERNS_FD)] if userns else ["--unshare-user", "--uid", "0", "--gid", "0"]
     return [
-        "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
+        *users, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
         "--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "sandbox",
         "--cap-drop", "ALL", *[word for name in _CAPABILITIES for word in ("--cap-add", name)],
         "--clearenv", *[word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)],
@@ -146,10 +144,13 @@ def _as_descriptor(program: bytes) -> int:
     return read_end
 
 
-def _arrange_descriptors(link: list[int], jobs: list[int], seccomp: int) -> None:
+def _arrange_descriptors(link: list[int], jobs: list[int], userns: int | None, seccomp: int) -> None:
     """Give every descriptor that bubblewrap may have its number, and close all others."""
     wanted = {0: link[0], 1: link[1], **{_FIRST_GROUP_FD + number: fd for number, fd in enumerate(jobs)}}
     wanted[_SECCOMP_FD] = seccomp
+    if userns is not None:
+        # Bubblewrap leaves this one open. It opens nothing that /proc/self/ns/user does not, and the agent closes it.
+        wanted[_USERNS_FD] = userns
     # First all out of the way, so that none is overwritten before it was moved.
     away = {number: _duplicate_above(fd) for number, fd in wanted.items()}
     for number, fd in away.items():

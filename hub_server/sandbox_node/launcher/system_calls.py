@@ -48,11 +48,6 @@ def unshare(flags: int) -> None:
     _checked(_libc.unshare(flags), "unshare")
 
 
-def enter_user_namespace(descriptor: int) -> None:
-    """Become a member of the user namespace `descriptor`, which must belong to our user."""
-    _checked(_libc.setns(descriptor, CLONE_NEWUSER), "setns")
-
-
 def die_with_parent(parent: int) -> None:
     """Be killed when the parent process `parent` ends, or now, when it already has."""
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl PR_SET_PDEATHSIG")
