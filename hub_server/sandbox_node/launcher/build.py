@@ -1,7 +1,7 @@
 """How one sandbox is made, in a process forked for it: groups, ids, root file system, limits, and then bubblewrap.
 
-All mounts are made in a mount namespace of this process, which bubblewrap keeps while the sandbox lives. So there is nothing
-to unmount afterwards, and nothing that a crash can leave behind.
+All mounts are made in a mount namespace of this process, which bubblewrap keeps while the sandbox lives. So there is
+nothing to unmount afterwards, and nothing that a crash can leave behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from hub_server.sandbox_node.specification import Limits
 
 FAILED_STATUS = 70
 
-# The descriptors of bubblewrap and, up to the jobs' groups, of the agent. 0 and 1 are the link to the node, 2 takes complaints.
+# The descriptors of bubblewrap and, up to the jobs' groups, of the agent. 0 and 1 are the link to the node, 2 takes
+# complaints.
 _FIRST_GROUP_FD, _USERNS_FD, _SECCOMP_FD, _ABOVE_ALL = 3, 8, 9, 10
 
 # What root may do inside, over the files, ids and processes of its own namespaces only.
@@ -82,9 +83,9 @@ def _become(order: Create, ids: IdRange | None, place: Place, ends: list[int], l
     _arrange_descriptors([ends[0], ends[1]], jobs, userns, seccomp)
     agent = list(place.agent)
     if jobs:
-        agent += ["--jobs-cgroup-fds", ",".join(str(_FIRST_GROUP_FD + number) for number in range(len(jobs)))]
+        agent.append(",".join(str(_FIRST_GROUP_FD + number) for number in range(len(jobs))))
     command = arguments(root, order.shared_memory_bytes, userns=userns is not None)
-    os.execve(place.bwrap, [place.bwrap, *command, "--", *agent], {})
+    os.execve(place.bwrap, [place.bwrap, *command, "--", *agent], {})  # noqa: S606 - there is no shell between
 
 
 def arguments(root: Path, shared_memory_bytes: int, *, userns: bool) -> list[str]:
@@ -97,7 +98,8 @@ def arguments(root: Path, shared_memory_bytes: int, *, userns: bool) -> list[str
         "--clearenv", *[word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)],
         "--bind", str(root), "/", "--proc", "/proc",
         # The file system that bubblewrap puts on /dev has no limit, so nobody may write to it.
-        "--dev", "/dev", "--perms", "1777", "--size", str(shared_memory_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev",
+        "--dev", "/dev", "--perms", "1777", "--size", str(shared_memory_bytes), "--tmpfs", "/dev/shm",  # noqa: S108
+        "--remount-ro", "/dev",
         "--chdir", "/", "--seccomp", str(_SECCOMP_FD),
     ]  # fmt: skip
 

@@ -16,7 +16,7 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,13 +53,12 @@ def mounted(mountinfo: str) -> list[Mounted]:
 
 
 class Groups:
-    """The control groups of one launcher: `tops` are its folders by controller, each with our family's folder in it."""
+    """The control groups of one launcher: its folders by controller."""
 
     version: int
 
-    def __init__(self, tops: dict[str, Path], instance: str) -> None:
-        self.tops, self.instance = tops, instance
-        self.homes = {name: top / FAMILY / instance for name, top in tops.items()}
+    def __init__(self, homes: Mapping[str, Path]) -> None:
+        self.homes = dict(homes)
         self._lock: int | None = None
 
     # What differs between the versions.
@@ -74,6 +73,10 @@ class Groups:
         """Return how many processes of the sandbox were killed for want of memory."""
         raise NotImplementedError
 
+    def agent_oom_kills(self, sandbox: str) -> int | None:
+        """Return how many processes of the sandbox were killed for want of memory and were none of its jobs."""
+        raise NotImplementedError
+
     def memory_bytes(self, sandbox: str) -> int | None:
         """Return how much memory the sandbox holds now."""
         raise NotImplementedError
@@ -82,7 +85,7 @@ class Groups:
 
     def open(self) -> None:
         """Make the launcher's own groups, and remove those of launchers that are gone."""
-        families = _once(top / FAMILY for top in self.tops.values())
+        families = _once(home.parent for home in self.homes.values())
         for family in families:
             family.mkdir(exist_ok=True)
             self._prepare(family.parent)
@@ -184,10 +187,13 @@ class VersionOne(Groups):
 
     def oom_kills(self, sandbox: str) -> int | None:
         """Return how many processes of the sandbox were killed for want of memory."""
-        outer = self.homes["memory"] / sandbox
-        counts = [_field(group / "memory.oom_control", "oom_kill") for group in (outer, outer / JOBS)]
-        known = [count for count in counts if count is not None]
-        return sum(known) if known else None
+        jobs = _field(self.homes["memory"] / sandbox / JOBS / "memory.oom_control", "oom_kill")
+        agent = self.agent_oom_kills(sandbox)
+        return None if jobs is None and agent is None else (jobs or 0) + (agent or 0)
+
+    def agent_oom_kills(self, sandbox: str) -> int | None:
+        """Return how many processes of the sandbox were killed for want of memory and were none of its jobs."""
+        return _field(self.homes["memory"] / sandbox / "memory.oom_control", "oom_kill")
 
     def memory_bytes(self, sandbox: str) -> int | None:
         """Return how much memory the sandbox holds now."""
@@ -244,6 +250,10 @@ class VersionTwo(Groups):
         """Return how many processes of the sandbox were killed for want of memory."""
         return _field(self.homes["memory"] / sandbox / "memory.events", "oom_kill")  # counts what is below it too
 
+    def agent_oom_kills(self, sandbox: str) -> int | None:
+        """Return how many processes of the sandbox were killed for want of memory and were none of its jobs."""
+        return _field(self.homes["memory"] / sandbox / "agent" / "memory.events", "oom_kill")
+
     def memory_bytes(self, sandbox: str) -> int | None:
         """Return how much memory the sandbox holds now."""
         return _number(self.homes["memory"] / sandbox / "memory.current")
@@ -258,16 +268,21 @@ def find(instance: str, mounts: list[Mounted], *, is_root: bool) -> tuple[Groups
             top = mount.path if is_root else _delegated(mount.path)
             if top is None:
                 return None, "no control group is delegated to this user (systemd-run --user --scope -p Delegate=yes)"
-            return VersionTwo(dict.fromkeys(CONTROLLERS, top), instance), ""
-    tops = {}
+            return VersionTwo(dict.fromkeys(CONTROLLERS, top / FAMILY / instance)), ""
+    homes = {}
     for name in CONTROLLERS:
         place = next((mount.path for mount in mounts if mount.kind == "cgroup" and name in mount.options), None)
         if place is None:
             return None, f"the control group controller `{name}` is not mounted"
-        tops[name] = place
+        homes[name] = place / FAMILY / instance
     if not is_root:
         return None, "control groups of version 1 can be made by root only"
-    return VersionOne(tops, instance), ""
+    return VersionOne(homes), ""
+
+
+def of_launcher(version: int, homes: Mapping[str, str]) -> Groups:
+    """Return the groups of another process's launcher, to look at."""
+    return (VersionOne if version == 1 else VersionTwo)({name: Path(home) for name, home in homes.items()})
 
 
 def _delegated(top: Path) -> Path | None:

@@ -15,6 +15,13 @@ from hub_server.sandbox_node.launcher import orders
 
 _PACKAGES = Path(__file__).parent.parent.parent.parent  # the folder in which hub_server lies
 _READY_S = 30.0
+# Isolated from the environment and from installed packages: of ours, it imports by path.
+_START = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from hub_server.sandbox_node.launcher.process import main
+main(0)
+"""
 
 
 class LauncherClient:
@@ -35,10 +42,9 @@ class LauncherClient:
             NotPossible: it cannot do its work on this host.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        code = "import sys; sys.path.insert(0, sys.argv[1]); from hub_server.sandbox_node.launcher.process import main; main(0)"
         with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", "-c", code, str(_PACKAGES)],
+            process = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
+                [sys.executable, "-I", "-S", "-B", "-c", _START, str(_PACKAGES)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 cwd="/",
@@ -59,7 +65,9 @@ class LauncherClient:
         if not isinstance(answer, orders.Ready):
             ours.close()
             process.wait()
-            raise NotPossible(f"the launcher of sandboxes does not start: {answer.why}", hint="Run `prime sandbox doctor`.")
+            raise NotPossible(
+                f"the launcher of sandboxes does not start: {answer.why}", hint="Run `prime sandbox doctor`."
+            )
         ours.setblocking(False)
         return cls(process, ours, answer)
 
@@ -114,9 +122,10 @@ class LauncherClient:
                 self._give_up()
                 return
             ended = received[0]
-            if isinstance(ended, orders.Ended) and (future := self._ended.pop(ended.sandbox, None)) is not None:
-                if not future.done():
-                    future.set_result(ended)
+            assert isinstance(ended, orders.Ended)
+            future = self._ended.pop(ended.sandbox, None)
+            if future is not None and not future.done():
+                future.set_result(ended)
 
     def _give_up(self) -> None:
         if self.lost:
@@ -126,6 +135,6 @@ class LauncherClient:
         self._channel.close()
         for name, future in self._ended.items():
             if not future.done():
-                future.set_result(orders.Ended(name, 9, None))
+                future.set_result(orders.Ended(name, 9, agent_oom_killed=False))
         self._ended.clear()
         self._process.poll()

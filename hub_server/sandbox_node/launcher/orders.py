@@ -16,11 +16,10 @@ MOST_DESCRIPTORS = 4
 
 @dataclass(frozen=True)
 class Setup:
-    """The first packet to a launcher: what all sandboxes have in common. The seccomp program's descriptor goes along."""
+    """The first packet to a launcher: what all sandboxes have in common; the system call filter goes along."""
 
     instance: str
     bwrap: str
-    folder: str  # for staging, where the launcher may not use /run
     runtime: str
     agent: list[str]  # the command line inside
 
@@ -52,21 +51,7 @@ class Ended:
 
     sandbox: str
     status: int  # of its outermost process, as waitpid gives it
-    oom_kills: int | None
-
-
-def packed(message: Any) -> bytes:
-    """Return a message as a packet."""
-    return json.dumps({"is": type(message).__name__, **asdict(message)}).encode()
-
-
-def unpacked(packet: bytes) -> Any:
-    """Return the message in a packet."""
-    fields = json.loads(packet)
-    kind = {one.__name__: one for one in (Setup, Ready, Create, Destroy, Ended, Failed)}[fields.pop("is")]
-    if kind is Create:
-        fields["limits"] = Limits(**fields["limits"])
-    return kind(**fields)
+    agent_oom_killed: bool  # of its own processes, not its jobs
 
 
 @dataclass(frozen=True)
@@ -81,6 +66,20 @@ class Failed:
     """The launcher cannot do its work at all."""
 
     why: str
+
+
+def packed(message: Any) -> bytes:
+    """Return a message as a packet."""
+    return json.dumps({"is": type(message).__name__, **asdict(message)}).encode()
+
+
+def unpacked(packet: bytes) -> Any:
+    """Return the message in a packet."""
+    fields = json.loads(packet)
+    kind = {one.__name__: one for one in (Setup, Ready, Create, Destroy, Ended, Failed)}[fields.pop("is")]
+    if kind is Create:
+        fields["limits"] = Limits(**fields["limits"])
+    return kind(**fields)
 
 
 def receive(channel: socket.socket) -> tuple[Any, list[int]] | None:

@@ -1,7 +1,8 @@
 """The launcher: the small privileged process of a node that makes sandboxes, waits for them and removes what they had.
 
-It is one thread around one loop. It has a mount namespace of its own, so its mounts are nobody else's and end with it; all that it
-starts is killed by the kernel when it dies. When its node closes the channel, it ends all sandboxes, then itself.
+It is one thread around one loop. It has a mount namespace of its own, so its mounts are nobody else's and end with it;
+all that it starts is killed by the kernel when it dies. When its node closes the channel, it ends all sandboxes, then
+itself.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class _Live:
     pid: int  # of bubblewrap's outer process, our child
     status: int | None = None  # once it was waited for
     since: float = 0.0
-    oom_kills: int | None = None
+    agent_oom_killed: bool = False
 
 
 class Launcher:
@@ -89,7 +90,7 @@ class Launcher:
             ids = self._ranges.take() if self._ranges is not None else None
         except OSError as problem:
             os.write(descriptors[2], f"{problem}\n".encode())
-            self._tell(orders.Ended(order.sandbox, build.FAILED_STATUS << 8, None))
+            self._tell(orders.Ended(order.sandbox, build.FAILED_STATUS << 8, False))
             return
         launcher = os.getpid()
         pid = os.fork()
@@ -118,8 +119,7 @@ class Launcher:
         """Remove what an ended sandbox had; tell whether nothing is left."""
         live = self._live[name]
         if self._place.groups is not None:
-            if live.oom_kills is None:
-                live.oom_kills = self._place.groups.oom_kills(name)
+            live.agent_oom_killed |= bool(self._place.groups.agent_oom_kills(name))
             if not self._place.groups.remove(name):
                 if time.monotonic() - live.since > _FORCE_AFTER_S:
                     for pid in self._place.groups.processes(name):
@@ -129,7 +129,7 @@ class Launcher:
         if live.ids is not None and self._ranges is not None:
             self._ranges.give_back(live.ids)
         del self._live[name]
-        self._tell(orders.Ended(name, live.status or 0, live.oom_kills))
+        self._tell(orders.Ended(name, live.status or 0, live.agent_oom_killed))
         return True
 
     def _tell(self, message: object) -> None:
@@ -174,7 +174,9 @@ def _prepared(
         with os.fdopen(descriptor, "rb") as file:
             seccomp = file.read()
     system_calls.adopt_orphans()
-    groups, lacking = cgroups.find(setup.instance, cgroups.mounted(Path("/proc/self/mountinfo").read_text()), is_root=is_root)
+    groups, lacking = cgroups.find(
+        setup.instance, cgroups.mounted(Path("/proc/self/mountinfo").read_text()), is_root=is_root
+    )
     if groups is not None:
         try:
             groups.open()

@@ -1,8 +1,8 @@
-"""The agent's own Python: the node's interpreter with its libraries, copied so that it runs in any image.
+"""The agent's own Python: what it needs of the node's interpreter, copied so that it runs in any image.
 
 An image need not have Python, nor the C library that the node's was built for. So the folder has the dynamic loader
-and every shared library as well, and the interpreter is started through that loader. Where the node's Python lies may be
-closed to other users, and it may be replaced while sandboxes live; a copy is neither.
+and every shared library as well, and the interpreter is started through that loader. Where the node's Python lies may
+be closed to other users, and it may be replaced while sandboxes live; a copy is neither.
 """
 
 from __future__ import annotations
@@ -10,36 +10,39 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
+import py_compile
 import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
+from hub_server.sandbox_node.agent import ENTRY, write_agent
 from hub_server.sandbox_node.errors import NotPossible
 
 INSIDE = "/run/prime"  # where the folder is seen in a sandbox
 
-_LEFT_OUT = frozenset(
-    ("site-packages", "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "pydoc_data", "venv")
-)
-_AGENT = Path(__file__).parent.parent / "agent"
+_AGENT_SOURCE = Path(__file__).parent.parent / "agent"
+_VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
+# Prints the files of all modules that the agent imports at once, and of those that it imports when asked for something.
+_LIST_MODULES = """
+import encodings.ascii, encodings.idna, encodings.latin_1, encodings.utf_8, pwd, resource, sys
+sys.path.insert(0, sys.argv[1])
+import agent.process
+for module in list(sys.modules.values()):
+    if getattr(module, "__file__", None):
+        print(module.__name__, module.__file__, sep="\\t")
+"""
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """A prepared folder, and how the agent in it is started."""
+    """A prepared folder, and the command inside that starts the agent in it."""
 
     folder: Path
-    interpreter: tuple[str, ...]  # the command inside, up to the options of Python
-
-    def command(self, *arguments: str) -> list[str]:
-        """Return the command line that starts the agent inside."""
-        return [*self.interpreter, "-I", "-S", "-B", f"{INSIDE}/agent/agent.py", *arguments]
+    command: tuple[str, ...]
 
 
 def prepare(parent: Path) -> Runtime:
@@ -49,7 +52,7 @@ def prepare(parent: Path) -> Runtime:
         NotPossible: the interpreter's libraries cannot be told.
     """
     parent.mkdir(parents=True, exist_ok=True)
-    binary = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    binary = Path(sys.base_prefix, "bin", _VERSION)
     if not binary.exists():
         binary = Path(os.path.realpath(sys.executable))
     folder = parent / f"runtime-{_fingerprint(binary)}"
@@ -60,54 +63,66 @@ def prepare(parent: Path) -> Runtime:
             shutil.rmtree(aside, ignore_errors=True)
             _fill(aside, binary)
             aside.rename(folder)
-    loader = json.loads(folder.joinpath("loader.json").read_text())
     program = f"{INSIDE}/bin/python3"
-    if loader is None:
-        return Runtime(folder, (program,))
-    # A path that is compiled into the interpreter would come first, and inside anybody may put a library there.
-    return Runtime(folder, (f"{INSIDE}/lib/{loader}", "--inhibit-rpath", "", "--library-path", f"{INSIDE}/lib", program))
+    loader = next(folder.glob("ld*"), None)
+    # A path to libraries that is compiled into the interpreter would come first, and inside, anybody may put one there.
+    through = (f"{INSIDE}/{loader.name}", "--inhibit-rpath", "", "--library-path", f"{INSIDE}/lib") if loader else ()
+    return Runtime(folder, (*through, program, "-I", "-S", "-B", f"{INSIDE}/{ENTRY}"))
 
 
 def _fingerprint(binary: Path) -> str:
     facts = hashlib.sha256(f"{sys.version}\n{binary}\n{binary.stat().st_mtime_ns}\n".encode())
-    for file in sorted(_AGENT.glob("*.py")):
+    for file in (Path(__file__), *sorted(_AGENT_SOURCE.rglob("*.py"))):
         facts.update(file.name.encode() + b"\0" + file.read_bytes())
     return facts.hexdigest()[:16]
 
 
 def _fill(folder: Path, binary: Path) -> None:
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    standard_library = Path(sysconfig.get_path("stdlib"))
-    modules = folder / "lib" / version
-
-    def left_out(where: str, names: list[str]) -> set[str]:
-        return {name for name in names if name in _LEFT_OUT or name.startswith("config-") or _is_tkinter(name)}
-
-    shutil.copytree(standard_library, modules, ignore=left_out, symlinks=False)
-    folder.joinpath("bin").mkdir()
-    shutil.copyfile(binary, folder / "bin/python3")
-    objects = [folder / "bin/python3", *modules.glob("lib-dynload/*.so")]
+    write_agent(folder)
+    modules = folder / "lib" / _VERSION
+    dynamic = modules / "lib-dynload"
+    for made in (dynamic, folder / "bin"):
+        made.mkdir(parents=True)
+    shutil.copyfile(os.__file__, modules / "os.py")  # by this file the interpreter knows its library
+    program = folder / "bin/python3"
+    shutil.copyfile(binary, program)
+    program.chmod(0o755)
+    objects = [binary]
+    for name, file in _modules(binary, folder):
+        if file.suffix == ".so":
+            shutil.copyfile(file, dynamic / file.name)
+            objects.append(file)
+        else:
+            compiled = modules / Path(*name.split("."))
+            compiled = compiled / "__init__.pyc" if file.stem == "__init__" else compiled.with_suffix(".pyc")
+            py_compile.compile(
+                str(file), str(compiled), f"{name}.py", doraise=True,
+                invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+            )  # fmt: skip
     loader = _loader(binary)
     if loader is not None:
-        shutil.copyfile(loader, folder / "lib" / loader.name)
-        for name, library in _libraries(loader, [binary, *standard_library.glob("lib-dynload/*.so")]).items():
-            shutil.copyfile(library, folder / "lib" / name)
-    folder.joinpath("loader.json").write_text(json.dumps(loader.name if loader else None))
-    folder.joinpath("agent").mkdir()
-    for file in _AGENT.glob("*.py"):
-        shutil.copyfile(file, folder / "agent" / file.name)
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.is_dir() or path in objects or ".so" in path.name else 0o644)
+        shutil.copyfile(loader, folder / loader.name)
+        folder.joinpath(loader.name).chmod(0o755)
+        for library, found in _libraries(loader, objects).items():
+            shutil.copyfile(found, folder / "lib" / library)
+    for made in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+        made.chmod(0o755)
 
 
-def _is_tkinter(name: str) -> bool:
-    return name.startswith("_tkinter.")
+def _modules(binary: Path, folder: Path) -> list[tuple[str, Path]]:
+    """Return the names and files of the modules that the agent needs."""
+    command = [str(binary), "-I", "-S", "-B", "-c", _LIST_MODULES, str(folder)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    if listed.returncode != 0:
+        raise NotPossible(f"the agent of sandboxes does not run with {binary}: {listed.stderr.strip()[-500:]}")
+    found = [line.split("\t") for line in listed.stdout.splitlines()]
+    return [(name, Path(file)) for name, file in found if not Path(file).is_relative_to(folder)]
 
 
 def _loader(binary: Path) -> Path | None:
     """Return the dynamic loader that the ELF header of `binary` names; None for a static one."""
-    start = binary.read_bytes()[:8192]
-    found = re.search(rb"/[\w./+-]*ld-?[\w.+-]*\.so[\w.]*", start)
+    with binary.open("rb") as file:
+        found = re.search(rb"/[\w./+-]*ld-?[\w.+-]*\.so[\w.]*", file.read(8192))
     return Path(os.fsdecode(found[0])) if found else None
 
 
@@ -115,13 +130,13 @@ def _libraries(loader: Path, objects: list[Path]) -> dict[str, Path]:
     """Return the shared libraries that `objects` need, by the name by which they are asked for."""
     found: dict[str, Path] = {}
     for file in objects:
-        result = subprocess.run([loader, "--list", file], capture_output=True, text=True, check=False, timeout=30)
-        if result.returncode != 0 and file == objects[0]:
+        listed = subprocess.run([loader, "--list", file], capture_output=True, text=True, check=False, timeout=30)
+        if listed.returncode != 0:
             raise NotPossible(
-                f"the libraries of {file} cannot be told: {result.stderr.strip() or result.returncode}",
-                hint="Run the node with a Python that is linked dynamically in the ordinary way.",
+                f"the libraries of {file} cannot be told: {listed.stderr.strip() or listed.returncode}",
+                hint="Run the node with a Python that is linked in the ordinary way.",
             )
-        for name, path in re.findall(r"^\s*(\S+) => (/\S+)", result.stdout, re.MULTILINE):
+        for name, path in re.findall(r"^\s*(\S+) => (/\S+)", listed.stdout, re.MULTILINE):
             with contextlib.suppress(OSError):
                 found.setdefault(name, Path(path).resolve(strict=True))
     return found

@@ -74,9 +74,7 @@ def keep_mounts_to_ourselves() -> None:
     _checked(_libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None), "mount private /")
 
 
-def attach(
-    source: str, target: str, *, readonly: bool, idmap_fd: int | None = None, recursive: bool = False
-) -> None:
+def attach(source: str, target: str, *, readonly: bool, idmap_fd: int | None = None, recursive: bool = False) -> None:
     """Bind `source` on `target` without set-uid files and devices.
 
     With `idmap_fd`, a user namespace, the owners of files are shown as that namespace maps them.
@@ -95,9 +93,7 @@ def attach(
             _NR_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH | deep, ctypes.byref(wanted), ctypes.sizeof(wanted)
         )
         _checked(result, f"mount_setattr {source}")
-        result = _libc.syscall(
-            _NR_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH
-        )
+        result = _libc.syscall(_NR_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH)
         _checked(result, f"move_mount {target}")
     finally:
         os.close(tree)
