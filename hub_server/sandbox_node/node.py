@@ -77,6 +77,7 @@ class Node:
         self._clock = clock
         self._residents: dict[str, Resident] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
         self._pools: Pools[Unused] = Pools(
             settings.pools,
             self._make,
@@ -160,7 +161,10 @@ class Node:
         del self.events[: len(events)]
 
     async def close(self) -> None:
-        """End all sandboxes, and the backend."""
+        """End all sandboxes, and the backend; it may be called twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         end = End(EndKind.FAILED, "its node was ended")
         await asyncio.gather(*(self._end(resident, end) for resident in list(self._residents.values())))
         await self._pools.close()

@@ -15,7 +15,7 @@ from hub_server.sandbox_node.node import Node, NodeSettings
 from hub_server.sandbox_node.pool_plan import PoolSettings
 from hub_server.sandbox_node.specification import Level, Shape
 
-HOST = RootFilesystem("host:latest", None, {"MADE_BY": "the image"})
+HOST = RootFilesystem("host", None, {"MADE_BY": "the image"})
 
 
 class HostOnly:
@@ -25,15 +25,15 @@ class HostOnly:
         self.host = HOST
 
     async def find(self, reference: str) -> RootFilesystem:
-        if reference not in ("host", "host:latest"):
+        if reference != "host":
             raise ImageNotThere(f"there is no image {reference}")
         return self.host
 
     def known(self, name: str) -> RootFilesystem | None:
-        return self.host if name == "host:latest" else None
+        return self.host if name == "host" else None
 
     def names(self) -> list[str]:
-        return ["host:latest"]
+        return ["host"]
 
 
 MakeNode = Callable[..., Awaitable[Node]]
@@ -46,7 +46,7 @@ async def make_node(tmp_path: Path) -> AsyncIterator[MakeNode]:
 
     async def make(*, backend: Backend | None = None, has_memory: Any = lambda: True, **pools: Any) -> Node:
         settings = NodeSettings(
-            PoolSettings(**{"kept": (Shape("host:latest"),), "least_idle": 0, **pools}), min_level=Level.NONE
+            PoolSettings(**{"kept": (Shape("host"),), "least_idle": 0, **pools}), min_level=Level.NONE
         )
         node = Node(backend or ProcessBackend(tmp_path), HostOnly(), settings, has_memory=has_memory)
         nodes.append(node)

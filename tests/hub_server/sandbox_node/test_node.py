@@ -245,7 +245,7 @@ async def test_a_pool_gives_no_sandbox_of_an_image_that_was_replaced(make_node: 
         while not node.counts.idle:
             await asyncio.sleep(0.02)
     store = node.images
-    store.host = type(store.host)("host:latest", None, {"MADE_BY": "a newer image"})  # type: ignore[attr-defined]
+    store.host = type(store.host)("host", None, {"MADE_BY": "a newer image"})  # type: ignore[attr-defined]
     await node.create(new())
     assert (await node.get("one").run(Command(["/bin/sh", "-c", "echo $MADE_BY"]))).stdout == b"a newer image\n"
 
