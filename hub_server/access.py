@@ -27,6 +27,9 @@ from hub_server.evaluations.service import get_evaluation
 from hub_server.evaluations.tables import Evaluation
 from hub_server.registry.service import find_environment, get_environment
 from hub_server.registry.tables import Environment
+from hub_server.sandboxes.beside import NODE_TOKEN_PURPOSE
+from hub_server.sandboxes.service import get_sandbox
+from hub_server.sandboxes.tables import Sandbox
 from hub_server.secrets.service import get_global
 from hub_server.secrets.tables import Secret
 from hub_server.services import HubServices, Services
@@ -52,6 +55,9 @@ class Right(StrEnum):
     EVALUATION_READER = "whoever may see the evaluation in the path; for others it does not exist"
     EVALUATION_OWNER = "whoever owns the evaluation in the path, or a member of the team that owns it"
     SECRET_KEEPER = "whose secret the path names, or a member of that team; for others it does not exist"  # noqa: S105  words, not a secret
+    SANDBOX_READER = "whose sandbox the path names, or who is in that team; for others it does not exist"
+    SANDBOX_KEEPER = "whose sandbox the path names, or a member of that team; for others it does not exist"
+    NODE = "an administrator, or the sandbox node that this hub started beside itself"
     TEAM_READER = "whoever is in the team in the path; for others it does not exist"
     TEAM_OWNER = "an owner of the team in the path"
     UPLOADER = "the owner in the path or a member of that team, by an API key, which may be the password"
@@ -61,6 +67,7 @@ class Right(StrEnum):
     PAGE_READER = "whoever may see the environment in the path, as who is signed in in this browser"
     PAGE_READING_USER = "somebody who is signed in and may see the environment in the path"
     PAGE_EVALUATION_READER = "whoever may see the evaluation in the path, as who is signed in in this browser"
+    PAGE_SANDBOX_READER = "whoever may see the sandbox in the path, as who is signed in in this browser"
     PAGE_TEAM_READER = "somebody who is signed in and in the team in the path"
     PAGE_TEAM_OWNER = "somebody who is signed in and owns the team in the path"
 
@@ -172,6 +179,31 @@ RIGHTS: dict[str, Right] = {
     "add_variable": Right.WRITER,
     "change_variable": Right.WRITER,
     "delete_variable": Right.WRITER,
+    # sandboxes
+    "create_sandbox": Right.USER,
+    "list_sandboxes": Right.USER,
+    "delete_sandboxes": Right.USER,
+    "sandbox_statuses": Right.USER,
+    "background_job_statuses": Right.USER,
+    "list_all_exposures": Right.USER,
+    "sandbox_details": Right.SANDBOX_READER,
+    "sandbox_logs": Right.SANDBOX_READER,
+    "sandbox_error_context": Right.SANDBOX_READER,
+    "egress_policy": Right.SANDBOX_READER,
+    "list_exposures": Right.SANDBOX_READER,
+    "delete_sandbox": Right.SANDBOX_KEEPER,
+    "sandbox_auth": Right.SANDBOX_KEEPER,
+    "set_egress_policy": Right.SANDBOX_KEEPER,
+    "expose_port": Right.SANDBOX_KEEPER,
+    "unexpose_port": Right.SANDBOX_KEEPER,
+    "list_images": Right.USER,
+    "check_image": Right.USER,
+    "ssh_session": Right.ANYONE,
+    "not_on_this_server": Right.ANYONE,
+    "list_nodes": Right.ADMIN,
+    "register_node": Right.NODE,
+    "node_heartbeat": Right.NODE,
+    "unregister_node": Right.NODE,
     # traces: private to the caller, or to the team that X-Prime-Team-ID names
     "upload_traces": Right.USER,
     "list_traces": Right.USER,
@@ -198,13 +230,19 @@ RIGHTS: dict[str, Right] = {
 }
 _NEEDS_A_USER = (
     Right.USER, Right.ADMIN, Right.MONITOR, Right.READING_USER, Right.WRITER, Right.OWNER, Right.EVALUATION_OWNER,
-    Right.TEAM_READER, Right.TEAM_OWNER, Right.SECRET_KEEPER, Right.UPLOADER,
+    Right.TEAM_READER, Right.TEAM_OWNER, Right.SECRET_KEEPER, Right.SANDBOX_READER, Right.SANDBOX_KEEPER, Right.NODE,
+    Right.UPLOADER,
 )  # fmt: skip
-_SIGNED_IN = (Right.SIGNED_IN, Right.PAGE_READING_USER, Right.PAGE_TEAM_READER, Right.PAGE_TEAM_OWNER)
+_SIGNED_IN = (
+    Right.SIGNED_IN, Right.PAGE_READING_USER, Right.PAGE_SANDBOX_READER, Right.PAGE_TEAM_READER, Right.PAGE_TEAM_OWNER,
+)  # fmt: skip
 IN_A_BROWSER = (Right.PAGE, Right.PAGE_READER, Right.PAGE_EVALUATION_READER, *_SIGNED_IN)
 _ROLE_IN_ENVIRONMENT = {
     Right.READER: None, Right.READING_USER: None, Right.PAGE_READER: None, Right.PAGE_READING_USER: None,
     Right.WRITER: Role.MEMBER, Right.OWNER: Role.OWNER,
+}  # fmt: skip
+_ROLE_IN_SANDBOX = {
+    Right.SANDBOX_READER: Role.READER, Right.PAGE_SANDBOX_READER: Role.READER, Right.SANDBOX_KEEPER: Role.MEMBER,
 }  # fmt: skip
 _ROLE_IN_TEAM = {
     Right.TEAM_READER: Role.READER, Right.PAGE_TEAM_READER: Role.READER, Right.TEAM_OWNER: Role.OWNER,
@@ -220,16 +258,17 @@ AREA_OF_TAG = {
     "evaluations": "evaluations",
     "traces": "evaluations",
     "secrets": "secrets",
+    "sandboxes": "sandboxes",
 }
-_POSTS_THAT_READ = ("lookup_environment",)
+_POSTS_THAT_READ = ("lookup_environment", "sandbox_statuses", "background_job_statuses", "check_image")
 assert set(AREA_OF_TAG.values()) <= set(AREAS)
 
 
 async def enforce(request: Request, services: HubServices) -> None:
     """Refuse the request unless its caller has the right that the table asks for; runs before every route.
 
-    Leaves `request.state.user` and, for routes about one environment, evaluation, team or owner,
-    `request.state.environment`, `request.state.evaluation`, `request.state.team` or `request.state.owner`.
+    Leaves `request.state.user` and, for routes about one environment, evaluation, sandbox, team or owner,
+    `request.state.environment`, `request.state.evaluation`, and so on.
 
     Raises:
         NotAuthenticated, Forbidden, NotFound: what is missing.
@@ -248,6 +287,8 @@ def _enforce(request: Request, services: Services, right: Right) -> None:
     request.state.user = user = None
     if right is Right.MONITOR and _is_monitor(request, services):
         return
+    if right is Right.NODE and _is_own_node(request, services):
+        return
     if right not in (Right.ANYONE, Right.TOKEN):
         user = _caller(request, services, right)
         if user is None and right in _NEEDS_A_USER:
@@ -258,7 +299,7 @@ def _enforce(request: Request, services: Services, right: Right) -> None:
             _check_scope(route, request.method, user.api_key)
     request.state.user = user
     services.limiter.check(route.name, user, request.client.host if request.client else "")
-    if right in (Right.ADMIN, Right.MONITOR) and not (user and user.is_admin):
+    if right in (Right.ADMIN, Right.MONITOR, Right.NODE) and not (user and user.is_admin):
         raise Forbidden("this needs an administrator of the hub")
     if right is Right.UPLOADER and user is not None:
         request.state.owner = _owner_to_upload_for(services, user, request.path_params["owner"])
@@ -273,6 +314,12 @@ def _enforce(request: Request, services: Services, right: Right) -> None:
     if right is Right.SECRET_KEEPER and user is not None:
         with services.database.read() as session:
             request.state.secret = get_global(session, user, request.path_params["secret_id"])
+    if right in _ROLE_IN_SANDBOX and user is not None:
+        with services.database.read() as session:
+            sandbox = get_sandbox(session, user, request.path_params["sandbox_id"])
+            if not has_role(session, user, sandbox.owner_id, _ROLE_IN_SANDBOX[right]):
+                raise Forbidden("you may only look at the sandboxes of this team")
+        request.state.sandbox = sandbox
     if right in _ROLE_IN_TEAM and user is not None:
         with services.database.read() as session:
             request.state.team = get_team(session, user, request.path_params["team_id"], _ROLE_IN_TEAM[right])
@@ -333,6 +380,12 @@ async def _evaluation(request: Request) -> Evaluation:
     return evaluation
 
 
+async def _sandbox(request: Request) -> Sandbox:
+    sandbox = request.state.sandbox
+    assert isinstance(sandbox, Sandbox)
+    return sandbox
+
+
 async def _secret(request: Request) -> Secret:
     secret = request.state.secret
     assert isinstance(secret, Secret)
@@ -355,6 +408,7 @@ Visitor = Annotated[User | None, Depends(_optional_user)]
 Caller = Annotated[User, Depends(_known_user)]
 PathEnvironment = Annotated[Environment, Depends(_environment)]
 PathEvaluation = Annotated[Evaluation, Depends(_evaluation)]
+PathSandbox = Annotated[Sandbox, Depends(_sandbox)]
 PathSecret = Annotated[Secret, Depends(_secret)]
 PathOwner = Annotated[Owner, Depends(_owner)]
 PathTeam = Annotated[Team, Depends(_team)]
@@ -369,6 +423,11 @@ def bearer_token(request: Request) -> str | None:
 def _is_monitor(request: Request, services: Services) -> bool:
     expected, sent = services.settings.metrics_token, bearer_token(request)
     return expected is not None and sent is not None and hmac.compare_digest(sent.encode(), expected.encode())
+
+
+def _is_own_node(request: Request, services: Services) -> bool:
+    token = bearer_token(request)
+    return token is not None and services.signer.open(NODE_TOKEN_PURPOSE, token) is not None
 
 
 def _caller(request: Request, services: Services, right: Right) -> User | None:

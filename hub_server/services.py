@@ -15,6 +15,7 @@ from hub_server.rate_limits import RateLimiter
 from hub_server.registry.downloads import DownloadCounter
 from hub_server.registry.inspect import SourceTrees
 from hub_server.registry.page_cache import PageCache
+from hub_server.sandboxes.fleet import Fleet
 from hub_server.secrets.vault import Vault
 from hub_server.settings import HubSettings
 from hub_server.signing import Signer
@@ -29,6 +30,7 @@ class Services:
     blobs: BlobStore
     signer: Signer
     vault: Vault
+    fleet: Fleet
     pages: PageCache = field(default_factory=PageCache)
     downloads: DownloadCounter = field(default_factory=DownloadCounter)
     sources: SourceTrees = field(default_factory=SourceTrees)

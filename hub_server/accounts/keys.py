@@ -18,7 +18,7 @@ from hub_server.errors import Forbidden, Malformed, NotFound
 from hub_server.signing import hash_secret
 
 KEY_PREFIX = "prime_"
-AREAS = ("account", "environments", "evaluations", "secrets")
+AREAS = ("account", "environments", "evaluations", "secrets", "sandboxes")
 """What a scope can be about. `account`: who I am, keys and teams; `evaluations`: traces too."""
 READ, WRITE = "read", "write"
 _MAX_KEYS = 200

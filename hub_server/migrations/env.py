@@ -10,6 +10,7 @@ import hub_server.checks.tables
 import hub_server.evaluations.tables
 import hub_server.expected_blobs
 import hub_server.registry.tables
+import hub_server.sandboxes.tables
 import hub_server.secrets.tables
 import hub_server.traces.tables  # noqa: F401  they fill the metadata
 from hub_server.database import Base

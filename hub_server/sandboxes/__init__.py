@@ -1,1 +1,1 @@
-"""Sandboxes as the hub knows them: whose they are, on which node they run, and what became of them."""
+"""The sandboxes of a hub's users: their rows and rules, the nodes that run them, and the platform API."""

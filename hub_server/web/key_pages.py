@@ -52,10 +52,14 @@ def create_key_page(
     environments: Scope = "",
     evaluations: Scope = "",
     secrets: Scope = "",
+    sandboxes: Scope = "",
 ) -> Response:
     """Make a key; the page that follows shows it, once."""
     forms.check_form(services, request, form_token)
-    chosen = {"account": account, "environments": environments, "evaluations": evaluations, "secrets": secrets}
+    chosen = {
+        "account": account, "environments": environments, "evaluations": evaluations, "secrets": secrets,
+        "sandboxes": sandboxes,
+    }  # fmt: skip
     scopes = {area: access for area, access in chosen.items() if access}
     try:
         if not name.strip():

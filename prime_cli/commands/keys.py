@@ -46,7 +46,7 @@ def create(
         list[str] | None,
         typer.Option(
             "--scope", "-s", metavar="AREA:ACCESS",
-            help="account, environments, evaluations or secrets, with :read or :write; repeat it. None: everything.",
+            help="account, environments, evaluations, secrets or sandboxes, with :read or :write. None: everything.",
         ),
     ] = None,
     days: Annotated[int | None, typer.Option("--days", min=1, max=3650, help="End it after so many days.")] = None,

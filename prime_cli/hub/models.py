@@ -109,11 +109,14 @@ class RoleChange(Wire):
     role: Role = Role.MEMBER
 
 
+ScopeArea = Literal["account", "environments", "evaluations", "secrets", "sandboxes"]
+
+
 class NewKey(Wire):
     """Makes an API key. No scopes: everything that its user may do; no days: it does not expire."""
 
     name: str = Field(min_length=1, max_length=200)
-    scopes: dict[Literal["account", "environments", "evaluations", "secrets"], Literal["read", "write"]] | None = None
+    scopes: dict[ScopeArea, Literal["read", "write"]] | None = None
     expires_in_days: int | None = Field(default=None, ge=1, le=3650)
 
 

@@ -1,0 +1,61 @@
+"""Routes of the nodes themselves, and of the administrators who look after them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import APIRouter, BackgroundTasks
+from fastapi.concurrency import run_in_threadpool
+from sqlalchemy import select
+
+from hub_server.operation import logs
+from hub_server.sandbox_node.wire import Heartbeat, HeartbeatAnswer, Registered, Registration
+from hub_server.sandboxes import answers, nodes
+from hub_server.sandboxes.tables import SandboxNode
+from hub_server.services import HubServices
+
+router = APIRouter(prefix="/api/v1/sandbox-nodes", tags=["sandboxes"])
+
+
+@router.get("")
+def list_nodes(services: HubServices) -> dict[str, Any]:
+    """List the machines that run sandboxes, with those that left."""
+    with services.database.read() as session:
+        live = nodes.live_counts(session)
+        found = session.scalars(select(SandboxNode).order_by(SandboxNode.name))
+        return {"nodes": [answers.node_facts(node, live.get(node.id, 0)) for node in found]}
+
+
+@router.post("")
+def register_node(body: Registration, services: HubServices) -> Registered:
+    """Take a node in; under a name that is known, what was said of it is replaced."""
+    with services.database.write() as session:
+        node = nodes.register(session, services.vault, body, services.fleet.least)
+    logs.log(
+        logging.INFO, "a sandbox node registered", node=node.name, url=node.url, level=node.level, backend=node.backend
+    )
+    return Registered(node_id=node.id)
+
+
+@router.post("/{node_id}/heartbeat")
+async def node_heartbeat(
+    node_id: str, body: Heartbeat, services: HubServices, afterwards: BackgroundTasks
+) -> HeartbeatAnswer:
+    """Take a node's sign of life with what happened there, and say which of its sandboxes nobody wants."""
+    fleet = services.fleet
+    told = await run_in_threadpool(
+        nodes.take_heartbeat, services.database, services.vault, fleet.strays, node_id, body, fleet.least
+    )
+    if told.in_doubt:
+        afterwards.add_task(fleet.settle, told.in_doubt, node_id)
+    return HeartbeatAnswer(unknown=told.unknown)
+
+
+@router.delete("/{node_id}")
+def unregister_node(node_id: str, services: HubServices) -> dict[str, Any]:
+    """Let a node go; its sandboxes end with it."""
+    with services.database.write() as session:
+        node = nodes.unregister(session, node_id)
+    logs.log(logging.INFO, "a sandbox node left", node=node.name)
+    return {"success": True}

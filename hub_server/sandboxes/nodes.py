@@ -1,0 +1,223 @@
+"""Nodes as rows: registering, signs of life, and which one takes a new sandbox."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from hub_server.database import Database, now
+from hub_server.errors import Malformed, NotFound, Unavailable
+from hub_server.sandbox_node.specification import EndKind, Level
+from hub_server.sandbox_node.wire import Heartbeat, NodeFacts, Registration, WireEnd
+from hub_server.sandboxes import service
+from hub_server.sandboxes.tables import ACTIVE, Sandbox, SandboxNode
+from hub_server.secrets.vault import Vault, WrongKey
+
+LOST_AFTER = timedelta(seconds=30)
+"""A node that was silent for so long is taken for dead, and its sandboxes with it."""
+_SEEN_RESOLUTION = timedelta(seconds=10)
+# A new sandbox is on its node before its row is here, and a heartbeat may be made in between.
+_ROW_COMES_WITHIN_S = 30.0
+_GRACE = timedelta(seconds=10)
+_LOST = WireEnd(kind=EndKind.FAILED, message="its node was lost: it does not answer any more")
+_STOPPED = WireEnd(kind=EndKind.DELETED, message="its node was stopped")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What it takes to talk to a node."""
+
+    node_id: str
+    name: str
+    url: str
+    secret: str
+
+
+@dataclass
+class Strays:
+    """Sandboxes that nodes report and that have no row, with the moment at which that was first seen."""
+
+    since: dict[str, float] = field(default_factory=dict)
+
+    def known_for_long(self, reported: set[str]) -> list[str]:
+        """Return those that had time enough to get a row; what is reported no more is forgotten in time."""
+        present = time.monotonic()
+        for sandbox_id in reported:
+            self.since.setdefault(sandbox_id, present)
+        for sandbox_id in [known for known, since in self.since.items() if present - since > 10 * _ROW_COMES_WITHIN_S]:
+            del self.since[sandbox_id]
+        return [each for each in reported if present - self.since.get(each, present) > _ROW_COMES_WITHIN_S]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What follows from a heartbeat."""
+
+    unknown: list[str]  # the node is to end them
+    in_doubt: list[str]  # the node is to be asked what became of them
+
+
+def register(session: Session, vault: Vault, offered: Registration, least: Level) -> SandboxNode:
+    """Take a node in; under a name that is known, what was said of it is replaced.
+
+    Raises:
+        Malformed: its level is below what this hub asks for, or its address is none.
+    """
+    _check(offered, least)
+    node = session.scalar(select(SandboxNode).where(SandboxNode.name == offered.name))
+    if node is None:
+        node = SandboxNode(name=offered.name, sealed=b"")
+        _say(node, offered)
+        session.add(node)
+        session.flush()
+    _say(node, offered)
+    node.sealed = vault.seal(node.place, offered.secret)
+    node.registered_at = node.last_seen_at = now()
+    node.left_at = None
+    return node
+
+
+def take_heartbeat(
+    database: Database, vault: Vault, strays: Strays, node_id: str, beat: Heartbeat, least: Level
+) -> Told:
+    """Write down what a node says, and return what it is to do and what it is to be asked.
+
+    Raises:
+        NotFound: the node is to register again.
+        Malformed: its level fell below what this hub asks for.
+    """
+    with database.read() as session:
+        node = session.get(SandboxNode, node_id)
+        if node is None or node.left_at is not None or _secret_of(vault, node) is None:
+            raise NotFound(f"sandbox node {node_id} not found on this hub; register again")
+        rows = select(Sandbox.id, Sandbox.status, Sandbox.updated_at)
+        active = session.execute(rows.where(Sandbox.node_id == node_id, Sandbox.status.in_(ACTIVE))).all()
+        others = beat.sandboxes.keys() - {row.id for row in active}
+        ended = set(session.scalars(select(Sandbox.id).where(Sandbox.id.in_(others)))) if others else set()
+    _check(beat.node, least)
+    if beat.events or _is_news(node, beat.node):
+        with database.write(f"sandbox node {node_id}") as session:
+            current = session.get_one(SandboxNode, node_id)
+            _say(current, beat.node)
+            current.last_seen_at = now()
+            for event in beat.events:
+                service.note(session, event.facts)
+    told = {event.facts.sandbox_id for event in beat.events}
+    before = now() - _GRACE
+    in_doubt = [
+        row.id
+        for row in active
+        if row.id not in told
+        and row.updated_at < before
+        and beat.sandboxes.get(row.id) != {"PENDING": "pending"}.get(row.status, "running")
+    ]
+    return Told([*ended, *strays.known_for_long(others - ended)], in_doubt)
+
+
+def unregister(session: Session, node_id: str) -> SandboxNode:
+    """Let a node go; its sandboxes end with it.
+
+    Raises:
+        NotFound: there is none.
+    """
+    node = session.get(SandboxNode, node_id)
+    if node is None or node.left_at is not None:
+        raise NotFound(f"sandbox node {node_id} not found on this hub")
+    service.end_all_of_node(session, node_id, _STOPPED)
+    node.left_at = now()
+    return node
+
+
+def end_sandboxes_of_silent_nodes(database: Database) -> int:
+    """End the sandboxes of nodes that were silent for too long, and return their number."""
+    silent = select(SandboxNode.id).where(SandboxNode.last_seen_at < now() - LOST_AFTER)
+    theirs = select(Sandbox.node_id).where(Sandbox.status.in_(ACTIVE), Sandbox.node_id.in_(silent)).distinct()
+    with database.read() as session:
+        if not session.scalars(theirs).all():
+            return 0
+    with database.write() as session:
+        return sum(service.end_all_of_node(session, node_id, _LOST) for node_id in session.scalars(theirs).all())
+
+
+def present_nodes(session: Session) -> list[SandboxNode]:
+    """Return the nodes that are there, by name."""
+    there = select(SandboxNode).where(SandboxNode.left_at.is_(None), SandboxNode.last_seen_at >= now() - LOST_AFTER)
+    return list(session.scalars(there.order_by(SandboxNode.name)))
+
+
+def live_counts(session: Session) -> dict[str, int]:
+    """Return how many sandboxes each node has, by its id."""
+    counted = select(Sandbox.node_id, func.count()).where(Sandbox.status.in_(ACTIVE)).group_by(Sandbox.node_id)
+    return dict(session.execute(counted).tuples().all())
+
+
+def choose(session: Session, vault: Vault, image: str, least: Level) -> list[Reach]:
+    """Return the nodes that may take a sandbox, the best first: who has the image, then who is emptiest.
+
+    Whether an image can be had is for the node to say: its store may have changed since its last sign of life.
+
+    Raises:
+        Unavailable: there is no node, or none that takes more.
+        Malformed: no node keeps sandboxes as well as is asked.
+    """
+    there = present_nodes(session)
+    if not there:
+        raise Unavailable("no sandbox node is registered with this hub; start one with `prime sandbox serve`")
+    good = [node for node in there if Level(node.level) >= least]
+    if not good:
+        offered = ", ".join(f"{node.name} ({node.level})" for node in there)
+        raise Malformed(f"no sandbox node of this hub gives the level {least}; there are {offered}")
+    taking = [node for node in good if not node.is_draining]
+    if not taking:
+        raise Unavailable("the sandbox nodes of this hub take no new sandboxes at present")
+    live = live_counts(session)
+    names = {image, f"{image}:latest"}
+    taking.sort(
+        key=lambda node: (not names.intersection(node.images), live.get(node.id, 0) / max(1, node.capacity), node.id)
+    )
+    return [reach for node in taking if (reach := reach_of(vault, node)) is not None]
+
+
+def reach_of(vault: Vault, node: SandboxNode) -> Reach | None:
+    """Return how to talk to a node; None when it has to register again first."""
+    secret = _secret_of(vault, node)
+    return Reach(node.id, node.name, node.url, secret) if secret is not None else None
+
+
+def _secret_of(vault: Vault, node: SandboxNode) -> str | None:
+    try:
+        return vault.open(node.place, node.sealed)
+    except WrongKey:
+        return None  # the key of the secrets was lost and replaced
+
+
+def _check(facts: NodeFacts, least: Level) -> None:
+    if facts.level < least:
+        raise Malformed(
+            f"this hub takes sandbox nodes of the level {least} or better, and {facts.name} gives {facts.level}; "
+            "see `prime sandbox doctor` on that machine"
+        )
+    parts = urlsplit(facts.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Malformed(f"{facts.url!r} is not the address of a sandbox node; it begins with http:// or https://")
+
+
+def _say(node: SandboxNode, facts: NodeFacts) -> None:
+    node.url = facts.url.rstrip("/")
+    node.level, node.backend, node.version = str(facts.level), facts.backend, facts.version
+    node.images, node.capacity, node.is_draining = list(facts.images), facts.capacity, facts.draining
+
+
+def _is_news(node: SandboxNode, facts: NodeFacts) -> bool:
+    """Say whether a heartbeat is worth a write: the moment of the last one need not be exact."""
+    if now() - node.last_seen_at > _SEEN_RESOLUTION:
+        return True
+    said = (node.url, node.level, node.backend, node.images, node.capacity, node.is_draining)
+    return said != (
+        facts.url.rstrip("/"), str(facts.level), facts.backend, list(facts.images), facts.capacity, facts.draining
+    )  # fmt: skip
