@@ -40,6 +40,8 @@ from hub_server.registry import (
 )
 from hub_server.registry import routes as registry_routes
 from hub_server.registry.kept_answers import KeptAnswers
+from hub_server.sandboxes import image_routes, node_routes
+from hub_server.sandboxes import routes as sandbox_routes
 from hub_server.secrets import routes as secret_routes
 from hub_server.services import Services
 from hub_server.traces import routes as trace_routes
@@ -90,7 +92,7 @@ def all_routers() -> list[APIRouter]:
     domains = (
         index_routes, legacy_routes, attestation_routes, account_routes, key_routes, team_routes, listing_routes,
         registry_routes, community_routes, status_routes, upload_routes, check_routes, evaluation_routes, secret_routes,
-        trace_routes, operation_routes,
+        trace_routes, image_routes, sandbox_routes, node_routes, operation_routes,
     )  # fmt: skip
     routers = [*(domain.router for domain in domains), *page_routers]
     check_every_route_is_listed(routes_of(routers))
@@ -104,9 +106,10 @@ def routes_of(routers: Sequence[APIRouter]) -> list[BaseRoute]:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Write what was gathered in memory when the server is stopped."""
-    yield
+    """Look after the sandbox nodes; write what was gathered in memory when the server is stopped."""
     services: Services = app.state.services
+    async with services.fleet.watched():
+        yield
     await run_in_threadpool(services.downloads.flush, services.database)
 
 

@@ -28,6 +28,8 @@ from hub_server.operation.addresses import read_public_url
 from hub_server.operation.listening import Server, listening, only_server_of, url_of
 from hub_server.operation.logs import LogFormat, LogLevel
 from hub_server.rate_limits import RateLimiter
+from hub_server.sandboxes.beside import SandboxOptions, node_beside
+from hub_server.sandboxes.fleet import Fleet
 from hub_server.secrets.keys import open_vault
 from hub_server.services import Services
 from hub_server.settings import open_settings
@@ -66,6 +68,7 @@ def serve(
     rate_limits: bool = True,
     ready_file: Path | None = None,
     checks: RunnerOptions | None = None,
+    sandboxes: SandboxOptions | None = None,
     sigstore_trust_root: Path | None = None,
     on_ready: Callable[[Serving], None],
 ) -> None:
@@ -99,9 +102,10 @@ def serve(
         blobs.clear_incoming()
         limiter = RateLimiter(enabled=rate_limits)
         signer = Signer(settings.signing_secret)
-        services = Services(
-            settings, database, blobs, signer, vault, limiter=limiter, attestations=AttestationVerifier(trust_root)
-        )
+        sandboxes = sandboxes or SandboxOptions(beside=False)
+        fleet = Fleet(database, vault, sandboxes.min_level)
+        attestations = AttestationVerifier(trust_root)
+        services = Services(settings, database, blobs, signer, vault, fleet, limiter=limiter, attestations=attestations)
         serving = Serving(
             url=url_of(host, listener),
             pid=os.getpid(),
@@ -124,6 +128,13 @@ def serve(
 
         if checks is not None:
             stack.enter_context(runner_beside(settings, checks, log_format, log_level))
+        if sandboxes.beside:
+            stack.enter_context(
+                node_beside(
+                    sandboxes, settings, signer, hub_url=serving.url, host=host, log_format=log_format,
+                    log_level=log_level,
+                )
+            )  # fmt: skip
         config = uvicorn.Config(
             create_app(services),
             log_config=None,

@@ -61,7 +61,8 @@ def start_hub(data_dir: Path, *options: str) -> RunningHub:
     ready = data_dir.parent / f"{data_dir.name}.ready.json"
     ready.unlink(missing_ok=True)
     command = [*PRIME, "hub", "serve", "--port", "0", "--data-dir", str(data_dir), "--ready-file", str(ready)]
-    command += options if "--checks" in options else ("--checks", "0", *options)
+    command += () if "--checks" in options else ("--checks", "0")
+    command += options if "--sandboxes" in options else ("--no-sandboxes", *options)
     log_path = data_dir.parent / f"{data_dir.name}.log"
     with log_path.open("ab") as log:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=dict(os.environ))

@@ -17,7 +17,7 @@ _HIDDEN = "********"
 
 
 def sandbox_facts(sandbox: Sandbox) -> dict[str, Any]:
-    """Return all there is to say of a sandbox. A start command that is one text is left out: newer clients break on it."""
+    """Return all there is to say of a sandbox, but a start command that is one text: newer clients break on it."""
     command = sandbox.start_command
     return {
         "id": sandbox.id,

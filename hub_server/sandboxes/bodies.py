@@ -1,4 +1,4 @@
-"""What clients send about sandboxes, by the published names; what this hub does not have is refused and never ignored."""
+"""What clients send about sandboxes, by the published names; what this hub does not have is refused, never ignored."""
 
 from __future__ import annotations
 

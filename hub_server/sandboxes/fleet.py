@@ -178,9 +178,7 @@ class Fleet:
         """Add the row, and say whether this request won: another one with the same key may have been quicker."""
         try:
             with self.database.write(f"sandbox {facts.sandbox_id}") as session:
-                return service.add(
-                    session, new, facts, owner_id=owner_id, user_id=user.id, node_id=reach.node_id
-                ), True
+                return service.add(session, new, facts, owner_id=owner_id, user_id=user.id, node_id=reach.node_id), True
         except IntegrityError:
             with self.database.read() as session:
                 made = service.made_before(session, owner_id, new.idempotency_key)
@@ -225,9 +223,7 @@ def _wanted(new: NewSandbox, owner_id: str) -> CreateSandbox:
         image=new.docker_image,
         limits=limits,
         env={**(new.environment_vars or {}), **(new.secrets or {})},
-        start_command=(
-            command if command is None or isinstance(command, str) else [command.executable, *command.args]
-        ),
+        start_command=(command if command is None or isinstance(command, str) else [command.executable, *command.args]),
         lifetime_s=lifetime_s,
         idle_s=new.idle_timeout_minutes * 60.0 if new.idle_timeout_minutes is not None else None,
         egress=new.egress,

@@ -33,7 +33,7 @@ def register_node(body: Registration, services: HubServices) -> Registered:
     with services.database.write() as session:
         node = nodes.register(session, services.vault, body, services.fleet.least)
     logs.log(
-        logging.INFO, "a sandbox node registered", node=node.name, url=node.url, level=node.level, backend=node.backend
+        logging.INFO, "a sandbox node registered", node=node.name, url=node.url, gives=node.level, backend=node.backend
     )
     return Registered(node_id=node.id)
 

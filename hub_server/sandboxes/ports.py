@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from fastapi.concurrency import run_in_threadpool
 
 from hub_server.database import now
@@ -67,10 +69,8 @@ async def unexpose(fleet: Fleet, sandbox: Sandbox, exposure_id: str) -> None:
     if exposure_id not in {each["exposure_id"] for each in sandbox.exposures} or not sandbox.is_active:
         raise NotFound(f"exposed port {exposure_id} of sandbox {sandbox.id} not found")
     reach = await fleet.reach_or_refuse(sandbox)
-    try:
+    with contextlib.suppress(NotFound):  # its node was started anew; here it is forgotten too
         await fleet.client.unexpose(reach, sandbox.id, exposure_id)
-    except NotFound:
-        pass  # its node was started anew; here it is forgotten too
 
     def forget() -> None:
         with fleet.database.write() as session:

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from hub_server.database import Database, now
 from hub_server.errors import NotServing
+from hub_server.sandboxes.tables import SandboxNode
 from hub_server.secrets.tables import Secret, SecretLink, SecretsKey, Variable
 from hub_server.secrets.vault import KEY_BYTES, Vault, WrongKey, fingerprint_of
 from prime_cli.core.files import write_text_atomically
@@ -153,9 +154,10 @@ def _make_current(session: Session, key: bytes) -> None:
     session.merge(SecretsKey(id=1, fingerprint=fingerprint_of(key), since=now()))
 
 
-def _rows(session: Session) -> Iterator[Secret | Variable]:
+def _rows(session: Session) -> Iterator[Secret | Variable | SandboxNode]:
     yield from session.scalars(select(Secret))
     yield from session.scalars(select(Variable))
+    yield from session.scalars(select(SandboxNode))  # whose secrets are not counted: without them nodes register again
 
 
 def _reseal(session: Session, old: Vault, new: Vault) -> int:

@@ -42,6 +42,19 @@ def serve(
         typer.Option(metavar="SECONDS", min=1, help="How long loading and one rollout may take, after installing."),
     ] = 180,
     checks_memory: Annotated[int, typer.Option(metavar="MIB", min=64, help="Memory of one check.")] = 4096,
+    sandboxes: Annotated[
+        bool, typer.Option(help="Run sandboxes on this machine too, where it can isolate them.")
+    ] = True,
+    sandboxes_min_level: Annotated[
+        Literal["none", "restricted", "container", "gvisor"],
+        typer.Option("--sandboxes-min-level", help="Take no sandbox node that isolates less than this."),
+    ] = "container",
+    sandboxes_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of this machine's sandboxes; 0 takes a free one.")
+    ] = 0,
+    sandboxes_url: Annotated[
+        str, typer.Option(metavar="URL", help="Where others reach this machine's sandboxes, behind a proxy.")
+    ] = "",
     ready_file: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Write {url, pid, admin_key_path} here once it answers.")
     ] = None,
@@ -80,6 +93,8 @@ def serve(
     server = import_server()
     from hub_server.checks.options import RunnerOptions
     from hub_server.operation.logs import LogFormat, LogLevel
+    from hub_server.sandbox_node.specification import Level
+    from hub_server.sandboxes.beside import SandboxOptions
 
     server.serve(
         host=host,
@@ -101,6 +116,7 @@ def serve(
             time_s=checks_timeout,
             memory_mib=checks_memory,
         ),
+        sandboxes=SandboxOptions(sandboxes, Level(sandboxes_min_level), sandboxes_port, sandboxes_url),
         on_ready=partial(_say_ready, with_notes=log_format == "text"),
     )
 

@@ -15,6 +15,7 @@ from hub_server.blobs import FolderBlobs
 from hub_server.database import Database
 from hub_server.errors import NotServing
 from hub_server.operation.addresses import read_public_url
+from hub_server.sandboxes.fleet import Fleet
 from hub_server.secrets.vault import Vault
 from hub_server.services import Services
 from hub_server.settings import open_settings
@@ -105,7 +106,10 @@ def test_a_hub_without_its_blob_store_is_not_ready_and_says_so(tmp_path: Path) -
 async def test_a_hub_without_its_database_is_not_ready(tmp_path: Path) -> None:
     settings = open_settings(tmp_path, f"sqlite:///{tmp_path}/no-such-folder/hub.db")
     database = Database(settings.database_url)
-    services = Services(settings, database, FolderBlobs(settings.blob_dir), Signer(b"secret"), Vault(bytes(32)))
+    vault = Vault(bytes(32))
+    services = Services(
+        settings, database, FolderBlobs(settings.blob_dir), Signer(b"secret"), vault, Fleet(database, vault)
+    )
     transport = httpx.ASGITransport(create_app(services))
     async with httpx.AsyncClient(transport=transport, base_url="http://hub") as client:
         response = await client.get("/readyz")
