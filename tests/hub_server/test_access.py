@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 
 from hub_server.access import IN_A_BROWSER, RIGHTS, Right
 from hub_server.app import all_routers
+from tests.fake_sandbox_node import FakeNode, create, fake_node
 from tests.running_hub import Push, RunningHub, answer
 
 pytestmark = pytest.mark.both_databases
@@ -37,6 +38,9 @@ EXPECTED: dict[Right, tuple[int | None, ...]] = {
     Right.EVALUATION_READER: (404, 404, None, None, None, 404),
     Right.EVALUATION_OWNER: (401, 404, 403, None, None, 404),
     Right.SECRET_KEEPER: (401, 404, 404, 404, None, 404),
+    Right.SANDBOX_READER: (401, 404, None, None, None, 404),
+    Right.SANDBOX_KEEPER: (401, 404, 403, None, None, 404),
+    Right.NODE: (401, 403, 403, 403, 403, None),
     Right.TEAM_READER: (401, 404, None, None, None, 404),
     Right.TEAM_OWNER: (401, 404, 403, 403, None, 404),
     # A page looks at the session of a browser and never at a key: all these callers are nobody.
@@ -55,8 +59,16 @@ class Walk:
 
 
 @pytest.fixture(scope="module")
-def walk(hub: RunningHub) -> Walk:
-    """A team with a reader, a member and an owner, a private environment of it with one version, and an evaluation."""
+def node(hub: RunningHub) -> Iterator[FakeNode]:
+    """A node for sandboxes that run nothing."""
+    with fake_node() as running:
+        running.register(hub)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def walk(hub: RunningHub, node: FakeNode) -> Walk:
+    """A team of three, a private environment of it with one version, an evaluation, a secret and a sandbox."""
     keys: dict[str, str | None] = {name: hub.key_of(name) for name in CALLERS[1:5]}
     keys |= {"nobody": None, "an administrator": hub.admin_key}
     with hub.client(keys["the-owner"]) as client:
@@ -69,12 +81,14 @@ def walk(hub: RunningHub) -> Walk:
         assert client.post("/environmentshub/resolve", json=doomed).is_success
         evaluation = answer(client.post("/evaluations/", json={"name": "locked", "team_id": team}))["evaluation_id"]
         secret = answer(client.post("/secrets", json={"name": "LOCKED", "value": "locked"}))["data"]["id"]
+        sandbox = create(client, team_id=team)["id"]
         details = answer(client.get("/environmentshub/the-team/locked/@latest"))["data"]
     parts = {
         "owner": "the-team", "name": "locked", "version": "9.9.9", "environment_id": push.environment_id,
         "wheel_id": "none", "version_id": "none", "token": "none", "project": "locked", "filename": push.filename,
         "sha256": details["wheel_sha256"], "evaluation_id": evaluation, "team_id": team, "user_slug": "not-in-it",
         "key_id": "none", "secret_id": secret, "action_id": "none",
+        "sandbox_id": sandbox, "exposure_id": "none", "session_id": "none", "node_id": "none", "rest": "none",
     }  # fmt: skip
     return Walk(parts, keys)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
 
 from hub_server.app import all_routers, routes_of
 from hub_server.openapi import document
+from tests.fake_sandbox_node import create, fake_node
 from tests.running_hub import Push, RunningHub, answer, start_hub
 
 CHECKS = [
@@ -34,7 +36,16 @@ CHECKS = [
 MODES = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
 EXAMPLES = 8
 # These end what the other requests are about, so they never get its real name.
-FINAL = ("delete_environment", "delete_version", "revoke_key", "change_slug", "delete_secret", "quarantine_environment")
+FINAL = (
+    "delete_environment",
+    "delete_version",
+    "revoke_key",
+    "change_slug",
+    "delete_secret",
+    "quarantine_environment",
+    "unregister_node",
+    "delete_sandbox",
+)
 
 
 ROUTES = [route for route in routes_of(all_routers()) if isinstance(route, APIRoute)]
@@ -54,9 +65,9 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A hub with a team, an environment, an evaluation and a secret."""
+    """A hub with a team, an environment, an evaluation, a secret and a sandbox."""
     hub = start_hub(tmp_path_factory.mktemp("openapi") / "data", "--no-rate-limits")
-    key = hub.key_of("the-owner")
+    key, nodes = hub.key_of("the-owner"), ExitStack()
     with hub.client(key) as client:
         team = answer(client.post("/teams", json={"slug": "the-team"}))["data"]["teamId"]
         push = Push(client, "target", "0.1.0", owner="the-team")
@@ -64,13 +75,18 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         evaluation = answer(client.post("/evaluations/", json={"name": "e", "team_id": team}))["evaluation_id"]
         secret = answer(client.post("/secrets", json={"name": "TOKEN", "value": "x"}))["data"]["id"]
         details = answer(client.get("/environmentshub/the-team/target/@latest"))["data"]
+        node = nodes.enter_context(fake_node())
+        node.register(hub)
+        sandbox = create(client, team_id=team)["id"]
     parts = {
         "owner": "the-team", "name": "target", "version": "latest", "environment_id": push.environment_id,
         "project": "target", "filename": push.filename, "sha256": details["wheel_sha256"], "team_id": team,
         "evaluation_id": evaluation, "secret_id": secret, "global_id": secret, "user_slug": "the-owner",
+        "sandbox_id": sandbox, "node_id": node.node_id,
     }  # fmt: skip
     # The owner more often than others: they get furthest.
-    yield Stage(hub, parts, [key, key, key, hub.admin_key, hub.key_of("a-stranger"), None])
+    with nodes:
+        yield Stage(hub, parts, [key, key, key, hub.admin_key, hub.key_of("a-stranger"), None])
     hub.end()
 
 
