@@ -117,17 +117,17 @@ class _Handler(BaseHTTPRequestHandler):
     def _gateway(self, method: str, query: dict[str, list[str]], body: bytes) -> None:
         if method == "Start":
             return self._start(json.loads(body[5:]), self.headers.get("Connect-Timeout-Ms"))
-        if method in ("SendSignal", "SendInput"):
+        if method == "SendSignal":
             asked = json.loads(body)
-            process = self.service.running[asked["session"]["pid"]]
-            if method == "SendSignal":
-                os.killpg(process.pid, asked["signal"])
-            elif data := base64.b64decode(asked["input"]["stdin"]):
-                process.stdin.write(data)
-                process.stdin.flush()
-            else:
-                process.stdin.close()
+            os.killpg(self.service.running[asked["session"]["pid"]].pid, asked["signal"])
             return self._send(200, {})
+        if method == "StreamInput":
+            first, *others = _envelopes(body)
+            stdin = self.service.running[first["start"]["session"]["pid"]].stdin
+            for other in others:
+                stdin.write(base64.b64decode(other["data"]["input"]["stdin"]))
+            stdin.close()
+            return self._send(200, b"")
         path = query["path"][0]
         file = self.service.root / path.lstrip("/")
         if method == "upload":
@@ -211,6 +211,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *args: object) -> None:
         pass
+
+
+def _envelopes(body: bytes) -> Iterator[dict[str, Any]]:
+    while body:
+        (size,) = struct.unpack(">I", body[1:5])
+        yield json.loads(body[5 : 5 + size])
+        body = body[5 + size :]
 
 
 @contextlib.contextmanager

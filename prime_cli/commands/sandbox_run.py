@@ -62,7 +62,7 @@ def run(
     Options stand before the command. `prime sandbox run ID -- ls -l` starts a program; a single text such as
     'ls | wc -l' goes to a shell.
 
-    JSON output (--output json), at its end: {exit_code, stdout, stderr, timed_out}
+    JSON output (--output json), at its end: {exit_code, stdout, stderr, timed_out, remark}
     """
     from prime_cli.core.errors import BadInput
     from prime_cli.hub.client import connect
@@ -158,21 +158,25 @@ def _argv(command: list[str]) -> list[str]:
 def _run_and_print(access: Any, wanted: RemoteCommand) -> int:
     from prime_cli.core import output as out
     from prime_cli.sandboxes.attached import Attached
-    from prime_cli.sandboxes.gateway import Gateway, TimedOut
+    from prime_cli.sandboxes.gateway import Finished, Gateway, TimedOut
 
     with Gateway(access) as gateway:
         attached = Attached(gateway, wanted, stdin=sys.stdin.buffer if wanted.stdin else None)
         if not out.mode().json:
-            return attached.copy_to(sys.stdout.buffer, sys.stderr.buffer)
+            finished = attached.copy_to(sys.stdout.buffer, sys.stderr.buffer)
+            if finished.remark:
+                out.warn(finished.remark)
+            return finished.exit_code
         kept: dict[int, bytearray] = {1: bytearray(), 2: bytearray()}
-        timed_out, exit_code = False, TimedOut.exit_code
+        timed_out, finished = False, Finished(TimedOut.exit_code, "")
         try:
-            exit_code = attached.each(lambda stream, data: kept[stream].extend(data))
+            finished = attached.each(lambda stream, data: kept[stream].extend(data))
         except TimedOut:
             timed_out = True
     texts = {name: kept[stream].decode(errors="replace") for stream, name in ((1, "stdout"), (2, "stderr"))}
-    out.print_json({"exit_code": exit_code, **texts, "timed_out": timed_out})
-    return exit_code
+    shown = {"exit_code": finished.exit_code, **texts, "timed_out": timed_out, "remark": finished.remark or None}
+    out.print_json(shown)
+    return finished.exit_code
 
 
 def _opened(local_file: str, sandbox_id: str) -> IO[bytes]:

@@ -29,8 +29,8 @@ class Attached:
         self._interrupts = 0
         self._signals: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
-    def copy_to(self, stdout: IO[bytes], stderr: IO[bytes]) -> int:
-        """Run the command, copy what it writes as it comes, and return its exit code.
+    def copy_to(self, stdout: IO[bytes], stderr: IO[bytes]) -> Finished:
+        """Run the command, copy what it writes as it comes, and return how it ended.
 
         A reader of ours that goes away, such as `head`, ends the command too.
         """
@@ -45,10 +45,10 @@ class Attached:
         except BrokenPipeError:
             # Python would complain once more when it flushes at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 128 + signal.SIGPIPE
+            return Finished(128 + signal.SIGPIPE, "")
 
-    def each(self, write: Callable[[int, bytes], None]) -> int:
-        """Run the command, give `write` each piece of output with its stream (1, 2), and return the exit code.
+    def each(self, write: Callable[[int, bytes], None]) -> Finished:
+        """Run the command, give `write` each piece of output with its stream (1, 2), and return how it ended.
 
         Raises:
             PrimeError: it could not be run, or took too long.
@@ -63,9 +63,7 @@ class Attached:
                 elif isinstance(event, Wrote):
                     write(event.stream, event.data)
                 elif isinstance(event, Finished):
-                    if event.remark:
-                        raise PrimeError(f"the command could not be run: {event.remark}")
-                    return event.exit_code
+                    return event
         raise PrimeError("the gateway did not say how the command ended", hint="try again")
 
     @contextlib.contextmanager
@@ -93,8 +91,7 @@ class Attached:
                 self._gateway.send_signal(self._pid or 0, number)
 
     def _send_input(self, stdin: IO[bytes]) -> None:
-        # From the descriptor: what is there, and not until a buffer is full.
-        with contextlib.suppress(PrimeError, OSError):
-            while data := os.read(stdin.fileno(), _INPUT_BYTES):
-                self._gateway.send_input(self._pid or 0, data)
-            self._gateway.send_input(self._pid or 0, b"")
+        # From the descriptor: what is there, and not until a buffer is full. Once the command has ended nobody listens.
+        pieces = iter(lambda: os.read(stdin.fileno(), _INPUT_BYTES), b"")
+        with contextlib.suppress(PrimeError, OSError, RuntimeError):
+            self._gateway.stream_input(self._pid or 0, pieces)

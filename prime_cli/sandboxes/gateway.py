@@ -6,7 +6,7 @@ import base64
 import contextlib
 import os
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,8 @@ Progress = Callable[[int, int], None]
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 # A gateway says every few seconds that it is still there.
 _SILENCE = httpx.Timeout(60.0, connect=10.0)
+# Who types may think for as long as they like.
+_ENDLESS = httpx.Timeout(None, connect=10.0)
 _TRANSFER = httpx.Timeout(300.0, connect=10.0)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SERVICE = "command_session.CommandSession"
@@ -153,16 +155,21 @@ class Gateway:
         except ConnectError as error:
             raise self._in_words(error, command) from None
 
-    def send_input(self, pid: int, data: bytes) -> None:
-        """Write to the stdin of a command; nothing at all closes it."""
-        self._call(
-            "SendInput",
-            {
-                "session": {"pid": pid},
-                "input": {"stdin": base64.b64encode(data).decode()},
-                "inputUuid": uuid.uuid4().hex,
-            },
-        )
+    def stream_input(self, pid: int, pieces: Iterable[bytes]) -> None:
+        """Write to the stdin of a command, and close it after the last piece."""
+
+        def envelopes() -> Iterator[bytes]:
+            yield envelope({"start": {"session": {"pid": pid}}})
+            for piece in pieces:
+                yield envelope({"data": {"input": {"stdin": base64.b64encode(piece).decode()}}})
+
+        headers = {"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1"}
+        with self._explained():
+            response = self._http.post(
+                f"{self.access.url}/{_SERVICE}/StreamInput", content=envelopes(), headers=headers, timeout=_ENDLESS
+            )
+        if not response.is_success:
+            raise self._connect_error(response)
 
     def send_signal(self, pid: int, number: int) -> None:
         """Send a signal to a command."""

@@ -109,7 +109,7 @@ async def send_input(call: Call, message: Any) -> Any:
 
 
 async def stream_input(call: Call, requests: AsyncIterator[Any]) -> Any:
-    """Write to the standard input of a command as input comes in."""
+    """Write to the standard input of a command as input comes in; the end of the stream is the end of the input."""
     session: Session | None = None
     async for message in requests:
         kind = message.WhichOneof("event")
@@ -120,6 +120,8 @@ async def stream_input(call: Call, requests: AsyncIterator[Any]) -> Any:
                 raise RpcError(Code.INVALID_ARGUMENT, "the stream does not start with the session to write to")
             earlier = message.data.HasField("earlier_input")
             await _write(session, message.data.earlier_input if earlier else message.data.input, None)
+    if session is not None:
+        await session.close_input()
     return messages.StreamInputResponse()
 
 

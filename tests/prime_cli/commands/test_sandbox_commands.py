@@ -179,7 +179,13 @@ def test_a_command_that_takes_too_long_is_124(prime: Prime) -> None:
     assert "took longer than 0.2 s" in done.stderr
     done = prime("sandbox", "run", "--timeout", "0.2", "--output", "json", "sb0", "echo begun; sleep 60")
     assert done.returncode == 124
-    assert json.loads(done.stdout) == {"exit_code": 124, "stdout": "begun\n", "stderr": "", "timed_out": True}
+    assert json.loads(done.stdout) == {
+        "exit_code": 124,
+        "stdout": "begun\n",
+        "stderr": "",
+        "timed_out": True,
+        "remark": None,
+    }
 
 
 def test_files_go_in_and_come_out(prime: Prime, tmp_path: Path) -> None:
