@@ -268,7 +268,7 @@ class Starter:
             kernel.limit_memory(request["memory_bytes"])
         argv, env = request["argv"], request["env"]
         try:
-            os.execvpe(argv[0], argv, env)  # noqa: S606  there is no shell between
+            _execute(argv, env)
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             _complain(f"{argv[0]}: {error.strerror}", code)
@@ -304,6 +304,27 @@ def _become_user(user: str) -> None:
         os.setgroups([gid])
         os.setgid(gid)
         os.setuid(uid)
+
+
+def _execute(argv: list[str], env: dict[str, str]) -> None:
+    """Become the program, which is looked for where the command's PATH says.
+
+    os.execvpe does the same, but imports modules that the runtime of the agent is without.
+
+    Raises:
+        OSError: there is none, or none that can be run.
+    """
+    if "/" in argv[0]:
+        os.execve(argv[0], argv, env)  # noqa: S606  there is no shell between
+    problem = OSError(2, os.strerror(2))
+    for folder in env.get("PATH", os.defpath).split(":"):
+        try:
+            os.execve(f"{folder or '.'}/{argv[0]}", argv, env)  # noqa: S606
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            problem = error
+    raise problem
 
 
 def _complain(text: str, code: int = NOT_EXECUTABLE) -> None:
