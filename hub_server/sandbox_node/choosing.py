@@ -44,6 +44,12 @@ async def open_backend(choice: BackendChoice, min_level: Level, folder: Path) ->
     )
 
 
+async def _open_bwrap(folder: Path) -> Backend:
+    from hub_server.sandbox_node.backends.bwrap import BwrapBackend
+
+    return await BwrapBackend.open(folder)
+
+
 async def _open_process(folder: Path) -> Backend:
     from hub_server.sandbox_node.backends.process import ProcessBackend
 
@@ -51,4 +57,7 @@ async def _open_process(folder: Path) -> Backend:
 
 
 # The best that starts quickly comes first.
-_OPENERS: dict[BackendChoice, Callable[[Path], Awaitable[Backend]]] = {BackendChoice.PROCESS: _open_process}
+_OPENERS: dict[BackendChoice, Callable[[Path], Awaitable[Backend]]] = {
+    BackendChoice.BWRAP: _open_bwrap,
+    BackendChoice.PROCESS: _open_process,
+}

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from hub_server.operation import logs
 from hub_server.sandbox_node.agent.inside import frames
 from hub_server.sandbox_node.backends import Backend, Confined, RootFilesystem
-from hub_server.sandbox_node.errors import Gone, ImageNotThere, NotPossible, SandboxError
+from hub_server.sandbox_node.errors import Gone, ImageNotThere, NotPossible, NotStarted, SandboxError
 from hub_server.sandbox_node.memory import MemoryHeadroom
 from hub_server.sandbox_node.pool_plan import PoolSettings
 from hub_server.sandbox_node.pools import PoolCounts, Pools
@@ -121,14 +121,15 @@ class Node:
         """Return a sandbox that runs.
 
         Raises:
-            KeyError: there is none of this id, or it does not run yet.
+            KeyError: there is none of this id.
+            NotStarted: it does not run yet.
             Gone: it has ended.
         """
         resident = self._residents[sandbox_id]
         if resident.end is not None:
             raise Gone(resident.end)
         if resident.sandbox is None:
-            raise KeyError(sandbox_id)
+            raise NotStarted(f"sandbox {sandbox_id} waits for room on its node")
         return resident.sandbox
 
     def resident(self, sandbox_id: str) -> Resident:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_server.sandbox_node.errors import Gone, NotPossible
+from hub_server.sandbox_node.errors import Gone, NotPossible, NotStarted
 from hub_server.sandbox_node.node import Node
 from hub_server.sandbox_node.resident import argv_of
 from hub_server.sandbox_node.specification import Command, EndKind, Level
@@ -194,7 +194,7 @@ async def test_a_full_node_says_pending_and_then_runs(make_node: MakeNode) -> No
     await node.create(new("first"))
     pending = await node.create(new("second", wait_s=0.05))
     assert pending.state == "pending"
-    with pytest.raises(KeyError):
+    with pytest.raises(NotStarted):
         node.get("second")
     await node.delete("first")
     assert (await node.create(new("second"))).state == "running"
