@@ -17,7 +17,11 @@ TYPE_CHECKING = False  # typing itself takes long to import
 if TYPE_CHECKING:
     from typing import Any
 
-_SIGNALS_TO_RESET = [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
+# What the agent does not want to die of, and no command may inherit; the last two are ignored by Python itself.
+IGNORED = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
+    signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGPIPE, signal.SIGXFSZ,
+)  # fmt: skip
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
@@ -252,12 +256,12 @@ class Starter:
         os.dup2(pipes.stderr, 2)
         for fd in self._cgroup_fds:
             os.write(fd, b"0")
-        lowest = 3
         if keep is not None:
             os.dup2(keep, 3)
-            lowest = 4
-        os.closerange(lowest, 65536)
-        self._reset()
+        # All other descriptors close when the command takes over; signals with a handler fall back then too.
+        for number in IGNORED:
+            signal.signal(number, signal.SIG_DFL)
+        kernel.keep_orphans()
         try:
             if request.get("user") is not None:
                 _become_user(request["user"])
@@ -272,17 +276,6 @@ class Starter:
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
             _complain(f"{argv[0]}: {error.strerror}", code)
-
-    @staticmethod
-    def _reset() -> None:
-        """Undo what the agent needs and a command should not find: signals that are ignored."""
-        for number in _SIGNALS_TO_RESET:
-            try:
-                signal.signal(number, signal.SIG_DFL)
-            except (OSError, ValueError):
-                continue
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        kernel.keep_orphans()
 
 
 def _become_user(user: str) -> None:

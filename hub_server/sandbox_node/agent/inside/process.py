@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ import sys
 from . import frames, kernel
 from .files import Reading, Writing, facts
 from .frames import Malformed, decoded, json_frame
-from .jobs import Job, Pipes, Refused, Starter, failed_frame, started_frame
+from .jobs import IGNORED, Job, Pipes, Refused, Starter, failed_frame, started_frame
 from .loop import Loop, NodeGone
 from .snippets import Zygote
 from .streams import Connecting, Listener, Stream
@@ -18,11 +19,6 @@ from .streams import Connecting, Listener, Stream
 TYPE_CHECKING = False  # typing itself takes long to import
 if TYPE_CHECKING:
     from typing import Any
-
-_IGNORED = (
-    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
-    signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGPIPE,
-)  # fmt: skip
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -183,7 +179,7 @@ class Agent:
 
 def main() -> None:
     """Serve the node on standard input and output until it is gone."""
-    for number in _IGNORED:
+    for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     cgroup_fds = [int(text) for text in "".join(sys.argv[1:2]).split(",") if text]
     read_fd, write_fd = _private_streams(cgroup_fds)
@@ -192,6 +188,7 @@ def main() -> None:
     environment = dict(os.environ)
     environment.setdefault("PATH", _PATH)
     os.environ.clear()
+    gc.freeze()  # a fork copies each page that a collection touches
     agent = Agent(loop, cgroup_fds, environment)
     loop.send(json_frame(frames.HELLO, 0, {"pid": os.getpid(), "python": sys.version.split()[0]}))
     try:

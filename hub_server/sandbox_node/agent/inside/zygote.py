@@ -9,7 +9,9 @@ for a later one. What forks of one process share: the seed of string hashes and 
 from __future__ import annotations
 
 import array
+import atexit
 import ctypes
+import gc
 import json
 import os
 import select
@@ -117,25 +119,54 @@ def _streams() -> None:
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115
 
 
-def _run(code: bytes) -> None:
-    """Run the snippet as the main module; what it raises is shown without this file's own frames."""
+def _run(code: bytes) -> int:
+    """Run the snippet as the main module and return its exit code; what it raises is shown without our own frames."""
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     sys.argv = ["-c"]
     sys.path.insert(0, "")
-    hook = sys.excepthook
-
-    def without_ours(kind: type[BaseException], value: BaseException, trace: types.TracebackType | None) -> None:
+    try:
+        exec(compile(code, "<snippet>", "exec"), module.__dict__)  # noqa: S102  what a snippet is for
+    except SystemExit as end:
+        return _code_of(end)
+    except BaseException as error:  # noqa: BLE001  shown, as an interpreter shows it
+        trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next
-        hook(kind, value, trace)
+        error.__traceback__ = trace
+        sys.excepthook(type(error), error, trace)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
 
-    sys.excepthook = without_ours
-    exec(compile(code, "<snippet>", "exec"), module.__dict__)  # noqa: S102  what a snippet is for
+
+def _code_of(end: SystemExit) -> int:
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code & 0xFF
+    print(end.code, file=sys.stderr)  # noqa: T201  as an interpreter does
+    return 1
+
+
+def _end(code: int) -> None:
+    """End as an interpreter does, but without clearing all modules away: in a fork that copies every page of them."""
+    try:
+        threading = sys.modules.get("threading")
+        if threading is not None:
+            threading._shutdown()  # waits for threads that are no daemons
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    except BaseException as error:  # noqa: BLE001
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = code or 120
+    finally:
+        os._exit(code)
 
 
 # The agent says nothing before it has read that this process is ready, so that nobody can have traced it before this.
 _libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+gc.collect()
+gc.freeze()  # no collection in a fork looks at, and so copies, what was here before
 _code = _become(_serve())
 _streams()
-_run(_code)
+_end(_run(_code))
