@@ -36,6 +36,7 @@ class Channel:
         self._received: deque[Frame] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._unread = 0
+        self._takes_no_more = False
         self._send_credit = frames.WINDOW
         self._credit_given = asyncio.Event()
 
@@ -61,11 +62,11 @@ class Channel:
         return bool(self._received)
 
     async def send_bytes(self, data: bytes) -> None:
-        """Send bytes, waiting while the agent has not taken what was sent before."""
+        """Send bytes, waiting while the agent has not taken what was sent before; drop them once it takes no more."""
         view = memoryview(data)
         while view:
             while self._send_credit <= 0:
-                if self.link.closed.done():
+                if self.link.closed.done() or self._takes_no_more:
                     return
                 self._credit_given.clear()
                 await self._credit_given.wait()
@@ -98,6 +99,8 @@ class Channel:
             self._send_credit += frames.credit_of(frame.payload)
             self._credit_given.set()
             return
+        if frame.kind in (frames.FAILED, frames.ENDED):
+            self._takes_no_more = True
         self._unread += len(frame.payload) if frame.kind in (frames.STDOUT, frames.STDERR, frames.DATA) else 0
         if self._unread > _MOST_UNREAD + frames.CHUNK:
             raise Malformed("more than was asked for")

@@ -1,4 +1,4 @@
-"""A node of sandboxes for tests, in this process."""
+"""Sandboxes for tests, and a node of them in this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from hub_server.sandbox_node.backends.process import ProcessBackend
 from hub_server.sandbox_node.errors import ImageNotThere
 from hub_server.sandbox_node.node import Node, NodeSettings
 from hub_server.sandbox_node.pool_plan import PoolSettings
-from hub_server.sandbox_node.specification import Level, Shape
+from hub_server.sandbox_node.sandbox import Sandbox
+from hub_server.sandbox_node.specification import End, EndKind, Level, Limits, Shape
 
 HOST = RootFilesystem("host", None, {"MADE_BY": "the image"})
 
@@ -56,3 +57,16 @@ async def make_node(tmp_path: Path) -> AsyncIterator[MakeNode]:
     yield make
     for node in nodes:
         await node.close()
+
+
+@pytest.fixture
+async def plain_sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
+    """A live sandbox of the process backend: for what is the same in all of them."""
+    folder = tmp_path / "sandboxes"
+    folder.mkdir()
+    backend = ProcessBackend(folder)
+    confined = await backend.create("plain", RootFilesystem("host", None, {}), Limits())
+    sandbox = Sandbox("plain", "host", confined, {})
+    yield sandbox
+    await sandbox.destroy(End(EndKind.DELETED, "it was deleted"))
+    await backend.close()

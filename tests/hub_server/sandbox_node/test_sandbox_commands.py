@@ -1,0 +1,258 @@
+"""Commands in a sandbox: what they get, what comes back, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from hub_server.sandbox_node.errors import Gone, NoSession, SessionTaken
+from hub_server.sandbox_node.sandbox import Batch, Sandbox
+from hub_server.sandbox_node.sessions import Output, Session
+from hub_server.sandbox_node.specification import Command, End, Ended, EndKind
+
+
+def shell(text: str, **options: object) -> Command:
+    return Command(["/bin/sh", "-c", text], **options)  # type: ignore[arg-type]
+
+
+def lives(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    return False
+
+
+async def until_dead(pid: int) -> bool:
+    for _ in range(200):
+        if not lives(pid):
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+async def test_a_command_gets_its_folder_environment_and_input_and_its_streams_stay_apart(
+    plain_sandbox: Sandbox,
+) -> None:
+    command = shell("pwd; echo $GREETING; cat; echo wrong >&2; exit 3", cwd="/usr", env={"GREETING": "hello"})
+    finished = await plain_sandbox.run(command, stdin=b"fed\n")
+    assert finished.stdout == b"/usr\nhello\nfed\n"
+    assert finished.stderr == b"wrong\n"
+    assert finished.exit_code == 3
+    assert 0 < finished.ended.wall_s < 10
+    assert finished.ended.cpu_s > 0
+    assert finished.ended.peak_memory_bytes > 100_000
+
+
+async def test_the_variables_of_a_sandbox_are_in_every_command(plain_sandbox: Sandbox) -> None:
+    plain_sandbox.environment["TOKEN"] = "of the sandbox"
+    assert (await plain_sandbox.run(shell("echo $TOKEN"))).stdout == b"of the sandbox\n"
+    assert (await plain_sandbox.run(shell("echo $TOKEN", env={"TOKEN": "own"}))).stdout == b"own\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        (Command(["no-such-program"]), 127, b"no-such-program: No such file or directory"),
+        (Command(["/etc/passwd"]), 126, b"/etc/passwd: Permission denied"),
+        (shell("true", cwd="/no/such/folder"), 126, b"/no/such/folder: No such file or directory"),
+        (shell("true", user="nobody-of-this-name"), 126, b"no such user"),
+    ],
+)
+async def test_a_command_that_cannot_start_says_why(
+    plain_sandbox: Sandbox, command: Command, code: int, words: bytes
+) -> None:
+    finished = await plain_sandbox.run(command)
+    assert finished.exit_code == code
+    assert words in finished.stderr
+
+
+async def test_megabytes_go_in_and_out_whole(plain_sandbox: Sandbox) -> None:
+    data = os.urandom(3_000_000)
+    assert (await plain_sandbox.run(Command(["cat"]), stdin=data)).stdout == data
+
+
+async def test_a_command_without_input_reads_an_empty_one(plain_sandbox: Sandbox) -> None:
+    finished = await plain_sandbox.run(Command(["cat"], timeout_s=10))
+    assert (finished.exit_code, finished.stdout) == (0, b"")
+
+
+async def test_a_command_that_does_not_read_its_input_ends_all_the_same(plain_sandbox: Sandbox) -> None:
+    finished = await plain_sandbox.run(shell("exec <&-; sleep 0.05; echo done"), stdin=b"x" * 2_000_000)
+    assert finished.stdout == b"done\n"
+
+
+async def test_a_timeout_kills_the_whole_tree_those_that_left_it_included(plain_sandbox: Sandbox) -> None:
+    left = "setsid sh -c 'sleep 100 & echo $!; wait' & (setsid sh -c 'sleep 100 & echo $!' &)"
+    text = f"sleep 100 & echo $!; {left}; sleep 90"
+    finished = await plain_sandbox.run(shell(text, timeout_s=0.5))
+    assert finished.ended.timed_out
+    assert finished.exit_code == 128 + signal.SIGKILL
+    started = [int(line) for line in finished.stdout.split()]
+    assert len(started) == 3
+    assert all([await until_dead(pid) for pid in started])
+
+
+async def test_what_a_command_left_running_lives_on_and_holds_nothing_up(plain_sandbox: Sandbox) -> None:
+    before = time.monotonic()
+    finished = await plain_sandbox.run(shell("sleep 30 & echo $!"))
+    assert time.monotonic() - before < 10
+    pid = int(finished.stdout)
+    assert lives(pid)
+    other = await plain_sandbox.run(shell("sleep 100", timeout_s=0.2))
+    assert other.ended.timed_out
+    assert lives(pid), "the timeout of another command took a background job with it"
+    await plain_sandbox.run(shell(f"kill {pid}"))
+
+
+async def test_a_flood_is_cut_where_the_caller_said(plain_sandbox: Sandbox) -> None:
+    finished = await plain_sandbox.run(Command(["yes"]), most_output=100_000)
+    assert len(finished.stdout) == 100_000
+    assert finished.ended.cut
+    assert finished.exit_code == 128 + signal.SIGKILL
+
+
+async def test_a_reader_that_waits_holds_up_its_command_and_no_other(plain_sandbox: Sandbox) -> None:
+    session, follower = await plain_sandbox.start_followed(shell("yes | head -c 20000000; echo end >&2"))
+    with follower:
+        await asyncio.sleep(0.3)  # nothing is read: the command must stand still with what the windows hold
+        assert session.ended is None
+        assert (await plain_sandbox.run(shell("echo other"))).stdout == b"other\n"
+        size = 0
+        async for event in follower:
+            size += len(event.data) if isinstance(event, Output) and event.stream == "stdout" else 0
+    assert size == 20_000_000
+
+
+async def test_output_comes_while_a_command_runs_and_input_goes_to_it(plain_sandbox: Sandbox) -> None:
+    session, follower = await plain_sandbox.start_followed(Command(["cat"], stdin=True))
+    with follower:
+        await session.write(b"one")
+        assert await asyncio.wait_for(follower.next(), 10) == Output("stdout", b"one")
+        await session.write(b"two", uuid="a")
+        await session.write(b"two", uuid="a")  # sent again because an answer was lost
+        await session.write(b"three", uuid="b")
+        await session.close_input()
+        rest = [event async for event in follower]
+    assert b"".join(event.data for event in rest if isinstance(event, Output)) == b"twothree"
+    assert isinstance(rest[-1], Ended)
+    assert rest[-1].exit_code == 0
+
+
+async def test_signals_reach_the_group_and_are_sent_once_for_each_name(plain_sandbox: Sandbox) -> None:
+    text = "trap 'echo caught' TERM; echo ready; while :; do sleep 0.05; done"
+    session, follower = await plain_sandbox.start_followed(Command(["/bin/bash", "-c", text]))
+    with follower:
+        assert await follower.next() == Output("stdout", b"ready\n")
+        await session.signal(signal.SIGTERM, uuid="once")
+        await session.signal(signal.SIGTERM, uuid="once")
+        await asyncio.sleep(0.3)
+        await session.signal(signal.SIGKILL)
+        rest = [event async for event in follower]
+    assert [event for event in rest if isinstance(event, Output) and event.stream == "stdout"] == [
+        Output("stdout", b"caught\n")
+    ]
+    assert isinstance(rest[-1], Ended)
+    assert (rest[-1].signal, rest[-1].exit_code) == (signal.SIGKILL, 137)
+
+
+async def test_a_session_is_created_once_and_found_again(plain_sandbox: Sandbox) -> None:
+    command = shell("echo first; sleep 30")
+    starts = await asyncio.gather(*(plain_sandbox.start(command, "name") for _ in range(5)))
+    session = starts[0]
+    assert all(each is session for each in starts)
+    assert plain_sandbox.session(uuid="name") is session
+    assert plain_sandbox.session(pid=session.pid) is session
+    assert plain_sandbox.sessions() == [session]
+    with pytest.raises(SessionTaken):
+        await plain_sandbox.start(shell("other"), "name")
+    with pytest.raises(NoSession):
+        plain_sandbox.session(uuid="another")
+    await session.signal(signal.SIGKILL)
+    ended = await session.wait()
+    assert plain_sandbox.sessions() == []
+    again = [event async for event in plain_sandbox.session(uuid="name").events()]
+    assert again == [ended], "the end of a named session is told again"
+
+
+async def test_many_commands_run_side_by_side(plain_sandbox: Sandbox) -> None:
+    finished = await asyncio.gather(*(plain_sandbox.run(shell(f"echo {number}")) for number in range(60)))
+    assert [int(each.stdout) for each in finished] == list(range(60))
+
+
+async def test_a_call_that_is_given_up_takes_its_command_with_it(plain_sandbox: Sandbox) -> None:
+    call = asyncio.create_task(plain_sandbox.run(shell("echo started; sleep 100")))
+    while not plain_sandbox.sessions():
+        await asyncio.sleep(0.01)
+    session: Session = plain_sandbox.sessions()[0]
+    call.cancel()
+    await asyncio.wait({call})
+    assert (await asyncio.wait_for(session.wait(), 10)).signal == signal.SIGKILL
+
+
+async def test_use_is_counted_and_dated(plain_sandbox: Sandbox) -> None:
+    assert plain_sandbox.attached == 0
+    before = plain_sandbox.last_used
+    running = asyncio.create_task(plain_sandbox.run(shell("sleep 0.3")))
+    await asyncio.sleep(0.1)
+    assert plain_sandbox.attached > 0
+    await running
+    assert plain_sandbox.attached == 0
+    assert plain_sandbox.last_used > before + 0.2
+
+
+async def test_all_calls_on_a_sandbox_that_ended_say_how(plain_sandbox: Sandbox) -> None:
+    waiting = asyncio.create_task(plain_sandbox.run(shell("sleep 100")))
+    while not plain_sandbox.sessions():
+        await asyncio.sleep(0.01)
+    end = End(EndKind.TIMEOUT, "its time was over")
+    await plain_sandbox.destroy(end)
+    with pytest.raises(Gone) as told:
+        await waiting
+    assert told.value.end == end
+    with pytest.raises(Gone):
+        await plain_sandbox.run(shell("true"))
+    with pytest.raises(Gone):
+        await plain_sandbox.stat("/tmp")
+
+
+async def test_an_agent_that_is_killed_ends_its_sandbox(plain_sandbox: Sandbox) -> None:
+    waiting = asyncio.create_task(plain_sandbox.run(shell("echo $PPID; sleep 100")))
+    while not plain_sandbox.sessions():
+        await asyncio.sleep(0.01)
+    job = plain_sandbox.sessions()[0].pid
+    agent = int(Path(f"/proc/{job}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(agent, signal.SIGKILL)
+    with pytest.raises(Gone) as told:
+        await asyncio.wait_for(waiting, 20)
+    assert told.value.end.kind is EndKind.FAILED
+
+
+async def test_a_batch_runs_one_program_on_many_inputs(plain_sandbox: Sandbox) -> None:
+    inputs = [str(number).encode() for number in range(20)]
+    squares = await plain_sandbox.run_batch(Batch(inputs, code="print(int(input()) ** 2)"))
+    assert [int(each.stdout) for each in squares] == [number**2 for number in range(20)]
+    by_shell = await plain_sandbox.run_batch(Batch(inputs, argv=["/bin/sh", "-c", "read x; echo $((x + 1))"]))
+    assert [int(each.stdout) for each in by_shell] == list(range(1, 21))
+
+
+async def test_a_batch_stops_at_the_first_failure_and_limits_each_run(plain_sandbox: Sandbox) -> None:
+    code = "n = int(input())\nif n == 2: raise SystemExit(5)\nif n == 1:\n    while True: pass"
+    inputs = [b"0", b"1", b"2", b"3", b"4"]
+    all_of_them = await plain_sandbox.run_batch(Batch(inputs, code=code, timeout_s=0.3))
+    assert [each.exit_code for each in all_of_them] == [0, 137, 5, 0, 0]
+    assert all_of_them[1].ended.timed_out
+    batch = Batch(inputs, code=code, timeout_s=0.3, stop_at_first_failure=True, at_once=1)
+    assert [each.exit_code for each in await plain_sandbox.run_batch(batch)] == [0, 137]
+
+
+async def test_a_run_of_a_batch_has_its_own_memory_limit(plain_sandbox: Sandbox) -> None:
+    batch = Batch([b"10", b"400"], code="x = bytearray(int(input()) << 20)", memory_bytes=200 << 20)
+    small, large = await plain_sandbox.run_batch(batch)
+    assert small.exit_code == 0
+    assert large.exit_code == 1
+    assert b"MemoryError" in large.stderr
