@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,5 +22,10 @@ async def served(app: Any) -> AsyncIterator[str]:
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}"
     finally:
-        server.force_exit = True
-        await server.shutdown()
+        for listening in server.servers:
+            listening.close()
+        for connection in list(server.server_state.connections):
+            connection.shutdown()
+        for task in list(server.server_state.tasks):
+            task.cancel()
+        await asyncio.gather(*server.server_state.tasks, return_exceptions=True)

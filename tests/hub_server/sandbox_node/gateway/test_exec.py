@@ -49,24 +49,19 @@ async def test_a_command_is_killed_when_its_client_goes_away(gateway: Served) ->
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize(
-    ("asked", "named"),
-    [
+async def test_a_wrong_request_is_refused_with_what_is_wrong(gateway: Served) -> None:
+    wrong: list[tuple[Any, str]] = [
         ({}, "command"),
         ({"command": 5}, "command"),
         ({"command": "true", "timeout": 0}, "timeout"),
         ({"command": "true", "timeout": "soon"}, "timeout"),
         ({"command": "true", "env": {"A": 1}}, "env.A"),
         ([], "object"),
-    ],
-)
-async def test_a_wrong_request_is_refused_with_what_is_wrong(gateway: Served, asked: Any, named: str) -> None:
-    answer = await gateway.post("exec", json=asked)
-    assert answer.status_code == 422
-    assert named in answer.json()["detail"]
-
-
-async def test_what_is_no_json_is_refused(gateway: Served) -> None:
+    ]
+    for asked, named in wrong:
+        answer = await gateway.post("exec", json=asked)
+        assert answer.status_code == 422
+        assert named in answer.json()["detail"]
     assert (await gateway.post("exec", content=b"{")).status_code == 422
 
 
