@@ -116,8 +116,7 @@ ALLOWED = [
         setsid set_tid_address set_robust_list get_robust_list futex futex_waitv rseq prctl arch_prctl pidfd_open
         pidfd_send_signal sched_yield sched_getaffinity sched_setaffinity sched_getattr sched_setattr sched_getparam
         sched_setparam sched_getscheduler sched_setscheduler sched_get_priority_max sched_get_priority_min
-        sched_rr_get_interval getpriority setpriority ioprio_get ioprio_set getcpu getrlimit setrlimit prlimit64
-        getrusage times
+        sched_rr_get_interval getpriority setpriority ioprio_get ioprio_set getcpu getrlimit setrlimit getrusage times
         """),
     ),
     Group(
@@ -204,6 +203,9 @@ CONDITIONAL = [
         "personality",
         "asking (0xffffffff), and the plain ones: Linux, its 32-bit naming, the old version number",
         [[Condition(0, LOW_32, value)] for value in (0x0, 0x8, 0x20000, 0x20008, LOW_32)],
+    ),
+    Conditional(
+        "prlimit64", "a process's own limits; the agent's are not for its jobs to lower", [[Condition(0, LOW_32, 0)]]
     ),
     *(
         Conditional(

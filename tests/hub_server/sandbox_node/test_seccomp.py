@@ -162,6 +162,13 @@ def test_only_harmless_personalities_are_taken(machine):
     assert {answer(machine, "personality", value) for value in (0x0400000, 0x0040000, 0x0100000)} == {EPERM}
 
 
+@needs_libseccomp
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_process_sets_its_own_limits_and_nobody_elses(machine):
+    assert answer(machine, "prlimit64", 0, 7, 0, 0) == bpf.ALLOW
+    assert {answer(machine, "prlimit64", pid, 7, 0, 0) for pid in (1, 2, 4711)} == {EPERM}
+
+
 def test_an_architecture_without_a_filter_is_refused_with_those_that_have_one():
     with pytest.raises(NotPossible) as caught:
         filter_bytes("riscv64")

@@ -1,0 +1,93 @@
+"""Every attack on the kernel, the surroundings, the agent and the network is tried and refused, and says so itself.
+
+An attack that does not run, or that ends otherwise than by being refused, is a failure here. That the attacks are real
+is shown beside it: unprotected, those that do no harm succeed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from hub_server.sandbox_node.backends import Backend
+from hub_server.sandbox_node.sandbox import Sandbox
+from hub_server.sandbox_node.specification import Level
+from tests.hub_server.sandbox_node.attacks.backends_here import ALLOWED, ATTACKING, PROGRAMS, attacks, outcomes
+from tests.hub_server.sandbox_node.attacks.conftest import program
+
+# On an unprotected machine these are refused too, by a kernel that was built without them.
+SELDOM_BUILT_IN = {"ports_of_devices", "sockets_of_the_kernels_ciphers", "memory_that_the_kernel_does_not_see"}
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+Said = dict[tuple[str, str], tuple[str, str]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def said(sandbox: Sandbox, backend: Backend) -> AsyncIterator[Said]:
+    """What all attacks said in one sandbox, while what they look for is there on the host."""
+    found: Said = {}
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
+        name = f"prime-attacked-{os.getpid()}"
+        abstract.bind("\0" + name)
+        abstract.listen()
+        reachable = {"HOST_PORT": str(server.getsockname()[1]), "HOST_ABSTRACT": name}
+        for file in ATTACKING:
+            finished = await program(sandbox, file, env=reachable)
+            assert finished.exit_code == 0, finished.stderr.decode()
+            found |= {(file, attack): how for attack, how in outcomes(finished.stdout).items()}
+    yield found
+
+
+@in_one_loop
+@pytest.mark.parametrize(("file", "attack"), attacks(), ids=lambda value: value)
+async def test_an_attack_is_tried_and_refused(said: Said, backend: Backend, file: str, attack: str) -> None:
+    outcome, how = said[file, attack]
+    if outcome == "not here":
+        pytest.skip(f"this machine has none: {how}")
+    if (file, attack) in ALLOWED.get(backend.name, {}):
+        assert outcome == "through", "the table of what is allowed says otherwise"
+        return
+    assert outcome == "refused", how
+
+
+@in_one_loop
+async def test_all_attacks_were_tried(said: Said) -> None:
+    assert set(said) == set(attacks())
+    assert len(said) > 70
+
+
+@in_one_loop
+async def test_the_sandbox_lives_after_all_attacks(said: Said, sandbox: Sandbox, backend: Backend) -> None:
+    assert await sandbox.is_alive()
+    assert (await program(sandbox, "probe")).exit_code == 0
+    assert (await sandbox.run_python("print(6 * 7)", timeout_s=20)).stdout == b"42\n"
+    assert backend.level >= Level.RESTRICTED
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may do all that the attacks try")
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
+def test_the_same_attacks_succeed_where_nothing_protects() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
+        name = f"prime-unprotected-{os.getpid()}"
+        abstract.bind("\0" + name)
+        abstract.listen()
+        reachable = {**os.environ, "HOST_PORT": str(server.getsockname()[1]), "HOST_ABSTRACT": name}
+        # Its own mounts, names and processes, so that nothing of it is left on this machine.
+        fence = ["unshare", "--mount", "--pid", "--fork", "--ipc", "--uts", "--propagation", "private", "--mount-proc"]
+        harmless: dict[str, tuple[str, str]] = {}
+        for file in ATTACKING:
+            run = subprocess.run(
+                [*fence, sys.executable, str(PROGRAMS / f"{file}.py"), "--control"],
+                capture_output=True, env=reachable, timeout=60,
+            )  # fmt: skip
+            assert run.returncode == 0, run.stderr.decode()
+            harmless |= outcomes(run.stdout)
+    assert len(harmless) > 35
+    refused = {attack: how for attack, (outcome, how) in harmless.items() if outcome != "through"}
+    assert set(refused) <= SELDOM_BUILT_IN, refused
