@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import socket
 import sys
 
 from . import frames, kernel
@@ -13,12 +12,15 @@ from .files import Reading, Writing, facts
 from .frames import Malformed, decoded, json_frame
 from .jobs import IGNORED, Job, Pipes, Refused, Starter, failed_frame, started_frame
 from .loop import Loop, NodeGone
-from .snippets import Zygote
-from .streams import Connecting, Listener, Stream
 
-TYPE_CHECKING = False  # typing itself takes long to import
+# Most sandboxes run a command or two and end: what those do not need is imported when something needs it.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from typing import Any
+
+    from .snippets import Zygote
+    from .streams import Listener, Stream
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -29,7 +31,8 @@ class Agent:
     def __init__(self, loop: Loop, cgroup_fds: list[int], environment: dict[str, str]) -> None:
         self._loop = loop
         self._starter = Starter(cgroup_fds)
-        self._zygote = Zygote(loop, self._starter, environment, self._snippet_ended)
+        self._environment = environment
+        self._made_zygote: Zygote | None = None
         self._channels: dict[int, Job | Reading | Writing | Stream] = {}
         self._jobs: dict[int, Job] = {}  # by process id
         # A child may end before the zygote's word of its start was heard.
@@ -56,7 +59,7 @@ class Agent:
             if handler is not None:
                 handler(channel, decoded(payload))
             elif kind == frames.WARM:
-                self._zygote.warm()
+                self._zygote().warm()
             elif kind == frames.PING:
                 self._loop.send_frame(frames.REPLY, channel, b"{}")
             else:
@@ -101,11 +104,18 @@ class Agent:
         self._follow(channel, pid, pipes, request)
 
     def _python(self, channel: int, request: dict[str, Any]) -> None:
-        self._zygote.run(
+        self._zygote().run(
             request,
             lambda pid, pipes, request: self._follow(channel, pid, pipes, request),
             lambda refused: self._loop.send(failed_frame(channel, refused)),
         )
+
+    def _zygote(self) -> Zygote:
+        if self._made_zygote is None:
+            from .snippets import Zygote
+
+            self._made_zygote = Zygote(self._loop, self._starter, self._environment, self._snippet_ended)
+        return self._made_zygote
 
     def _follow(self, channel: int, pid: int, pipes: Pipes, request: dict[str, Any]) -> None:
         job = Job(self._loop, channel, pid, pipes, request)
@@ -157,6 +167,8 @@ class Agent:
         self._channels[channel] = Writing(self._loop, channel, request)
 
     def _connect(self, channel: int, request: dict[str, Any]) -> None:
+        from .streams import Connecting
+
         Connecting(
             self._loop,
             channel,
@@ -166,11 +178,15 @@ class Agent:
         )
 
     def _listen(self, channel: int, request: dict[str, Any]) -> None:
+        from .streams import Listener
+
         if self._listener is None:
             self._listener = Listener(self._loop, request["port"], self._carry)
         self._loop.send(json_frame(frames.REPLY, channel, {}))
 
     def _carry(self, channel: int, peer: socket.socket) -> None:
+        from .streams import Stream
+
         self._channels[channel] = Stream(self._loop, channel, peer, self._forget)
 
     def _forget(self, channel: int) -> None:
