@@ -24,6 +24,7 @@ from hub_server.sandbox_node.specification import End, EndKind, Level, Shape
 from hub_server.sandbox_node.wire import CreateSandbox, Event, SandboxFacts, State
 
 _LOOK_EVERY_S = 0.25
+_MOST_EVENTS = 10_000
 
 
 class Images(Protocol):
@@ -159,7 +160,8 @@ class Node:
 
     def heard(self, events: list[Event]) -> None:
         """Forget events that the hub has heard of."""
-        del self.events[: len(events)]
+        told = set(map(id, events))
+        self.events = [event for event in self.events if id(event) not in told]
 
     async def close(self) -> None:
         """End all sandboxes, and the backend; it may be called twice."""
@@ -231,6 +233,8 @@ class Node:
 
     def _tell(self, resident: Resident) -> None:
         self.events.append(Event(facts=resident.facts(), at=time.time()))
+        # A hub that is away for long, or none at all: signs of life say what lives, and the hub may ask for the rest.
+        del self.events[:-_MOST_EVENTS]
         self.has_events.set()
 
     async def _make(self, shape: Shape) -> Unused:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 
 from hub_server.sandbox_node.control import control_routes
@@ -17,6 +15,7 @@ from hub_server.sandbox_node.node import Node
 from hub_server.sandbox_node.specification import Command, Level
 from hub_server.sandbox_node.wire import NodeFacts
 from tests.hub_server.sandbox_node.conftest import MakeNode
+from tests.hub_server.sandbox_node.gateway import loopback
 
 SECRET = "ab" * 32
 
@@ -32,16 +31,12 @@ async def served(node: Node) -> AsyncIterator[httpx.AsyncClient]:
             live=counts.used, pending=counts.waiting, idle=counts.idle, version="0",
         )  # fmt: skip
 
-    app = Starlette(routes=[*control_routes(node, SECRET, facts)])
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        headers = {"Authorization": f"Bearer {SECRET}"}
-        async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30) as client:
-            yield client
-        server.should_exit = True
-        await serving
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    async with (
+        loopback.served(Starlette(routes=[*control_routes(node, SECRET, facts)])) as url,
+        httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30) as client,
+    ):
+        yield client
 
 
 @pytest.fixture
