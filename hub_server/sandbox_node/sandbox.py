@@ -486,11 +486,14 @@ class Sandbox:
                 await self._raise_gone()
             raise ConnectionRefusedError(str(failure_of(frame)))
 
-    async def offer_proxy(self, port: int, on_connection: Callable[[Stream], Awaitable[None]]) -> None:
+    async def offer_proxy(self, port: int, on_connection: Callable[[Stream], Awaitable[None]]) -> int:
         """Let programs inside reach the node on a port of their loopback; each connection is given to `on_connection`.
 
+        Returns:
+            The port, which is another one where the one that was asked for is taken inside.
+
         Raises:
-            NotStarted: the port is taken inside.
+            NotStarted: nobody can listen there.
         """
         with self.using():
             self._link.on_connection = lambda channel: self._spawn(on_connection(Stream(channel)))
@@ -502,6 +505,7 @@ class Sandbox:
                 await self._raise_gone()
             if frame.kind != frames.REPLY:
                 raise failure_of(frame)
+            return int(frames.decoded(frame.payload)["port"])
 
     # One question, one answer.
 

@@ -1,1 +1,1 @@
-"""What a sandbox may reach, and how it is reached."""
+"""What a sandbox may reach, and how its own ports are reached."""

@@ -81,6 +81,9 @@ class Agent:
             what.allow(frames.credit_of(payload))
         elif kind == frames.SIGNAL and isinstance(what, Job):
             what.signal(payload[0])
+        elif kind == frames.CLOSE and isinstance(what, Stream):
+            what.finish()
+            self._channels.pop(channel, None)
         elif kind == frames.CLOSE and not isinstance(what, Job):
             what.close()
             self._channels.pop(channel, None)
@@ -182,7 +185,7 @@ class Agent:
 
         if self._listener is None:
             self._listener = Listener(self._loop, request["port"], self._carry)
-        self._loop.send(json_frame(frames.REPLY, channel, {}))
+        self._loop.send(json_frame(frames.REPLY, channel, {"port": self._listener.port}))
 
     def _carry(self, channel: int, peer: socket.socket) -> None:
         from .streams import Stream

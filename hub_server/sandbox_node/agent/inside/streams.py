@@ -50,6 +50,14 @@ class Stream:
         self._out += data
         self._write()
 
+    def finish(self) -> None:
+        """End it, after what is on the way to the peer where the node has said that this is all."""
+        if self._ending and self._out and self._writes:
+            self._reads = False
+            self._watch()
+        else:
+            self.close()
+
     def close(self) -> None:
         """End it at once."""
         if self._peer.fileno() >= 0:
@@ -150,19 +158,23 @@ class Connecting:
 
 
 class Listener:
-    """A port inside whose connections are carried to the node."""
+    """A port inside whose connections are carried to the node; another one is found where it is taken."""
 
     def __init__(self, loop: Loop, port: int, on_connection: Callable[[int, socket.socket], None]) -> None:
         self._loop, self._on_connection = loop, on_connection
         self._next = FROM_INSIDE
         self._server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            self._server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._server.bind(("127.0.0.1", port))
+            try:
+                self._server.bind(("127.0.0.1", port))
+            except OSError:
+                self._server.bind(("127.0.0.1", 0))
             self._server.listen(_MOST_WAITING)
         except OSError as error:
             self._server.close()
-            raise Refused("port_taken", f"port {port}: {error.strerror}") from None
+            raise Refused("port_taken", f"no port to listen on: {error.strerror}") from None
+        self.port = self._server.getsockname()[1]
         self._server.setblocking(False)
         loop.watch(self._server.fileno(), select.EPOLLIN, self._accept)
 
