@@ -55,7 +55,7 @@ class BwrapBackend:
         program = seccomp.filter_bytes()
         made = await asyncio.to_thread(runtime.prepare, folder)
         setup = orders.Setup("", bwrap, str(made.folder), list(made.command))
-        backend = cls(setup, program, await _launcher(setup, program))
+        backend = cls(setup, program, await start_launcher(setup, program))
         try:
             first = await backend.create("first", HOST_IMAGE, Limits())
             await first.destroy()
@@ -109,7 +109,7 @@ class BwrapBackend:
         async with self._starting:
             if self._client.lost:
                 # It took all its sandboxes along; the next one removes what else is left.
-                self._client = await _launcher(self._setup, self._program)
+                self._client = await start_launcher(self._setup, self._program)
                 ready = self._client.ready
                 self._groups = cgroups.of_launcher(ready.groups, ready.homes) if ready.groups else None
             return self._client
@@ -170,7 +170,12 @@ class BwrapSandbox:
         return self._groups.oom_kills(self._id) if self._groups is not None else None
 
 
-async def _launcher(setup: orders.Setup, program: bytes) -> LauncherClient:
+async def start_launcher(setup: orders.Setup, program: bytes) -> LauncherClient:
+    """Start a launcher of its own instance.
+
+    Raises:
+        NotPossible: it cannot do its work on this host.
+    """
     return await LauncherClient.start(dataclasses.replace(setup, instance=uuid.uuid4().hex[:12]), program)
 
 

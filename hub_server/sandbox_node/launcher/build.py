@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from hub_server.sandbox_node.launcher import runtime, system_calls
+from hub_server.sandbox_node.launcher import oci, runtime, system_calls
 from hub_server.sandbox_node.launcher.cgroups import Groups
 from hub_server.sandbox_node.launcher.orders import Create
 from hub_server.sandbox_node.launcher.uids import IdRange
@@ -33,6 +33,7 @@ _CAPABILITIES = (
     "CAP_NET_BIND_SERVICE",
 )  # fmt: skip
 
+_HOST_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _HOSTS = "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n"
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
 
@@ -50,6 +51,7 @@ class Place:
     seccomp: bytes
     groups: Groups | None
     maps_files: bool  # whether files can be shown as owned by the sandbox's root
+    oci: oci.Runtime | None = None  # in bubblewrap's place
 
 
 def become(order: Create, ids: IdRange | None, place: Place, ends: list[int], launcher: int) -> NoReturn:
@@ -69,6 +71,8 @@ def _become(order: Create, ids: IdRange | None, place: Place, ends: list[int], l
     jobs = place.groups.make(order.sandbox, order.limits) if place.groups is not None else []
     Path("/proc/self/oom_score_adj").write_text("500")  # before any process of the host's own
     os.umask(0o022)
+    if place.oci is not None:
+        _become_runtime(place.oci, order, ids, place, ends, jobs)
     owner = ids.first if ids is not None else 0
     userns = system_calls.user_namespace(owner, owner, ids.mapping, ids.mapping) if ids is not None else None
     system_calls.unshare(system_calls.CLONE_NEWNS)
@@ -81,11 +85,33 @@ def _become(order: Create, ids: IdRange | None, place: Place, ends: list[int], l
         os.setresuid(owner, owner, owner)
     system_calls.die_with_parent(launcher)  # the kernel forgets it when ids change
     _arrange_descriptors([ends[0], ends[1]], jobs, userns, seccomp)
-    agent = list(place.agent)
-    if jobs:
-        agent.append(",".join(str(_FIRST_GROUP_FD + number) for number in range(len(jobs))))
+    agent = _agent(place, len(jobs))
     command = arguments(root, order.shared_memory_bytes, userns=userns is not None)
     os.execve(place.bwrap, [place.bwrap, *command, "--", *agent], {})  # noqa: S606 - there is no shell between
+
+
+def _become_runtime(
+    runs: oci.Runtime, order: Create, ids: IdRange | None, place: Place, ends: list[int], jobs: list[int]
+) -> NoReturn:
+    oci.refuse_other_streams(ends)
+    ids = ids if runs.shares_kernel else None  # gVisor maps no ids; its processes on the host are nobody's
+    owner = ids.first if ids is not None else 0
+    idmap = system_calls.user_namespace(owner, owner, ids.mapping, ids.mapping) if ids is not None else None
+    system_calls.unshare(system_calls.CLONE_NEWNS)
+    root = _root_filesystem(order, owner, idmap, place)
+    if not runs.shares_kernel:
+        jobs = []  # its processes are none of the host's
+    command = oci.prepare(
+        runs, order, ids, root, agent=_agent(place, len(jobs)), environment=_ENVIRONMENT, capabilities=_CAPABILITIES,
+        joins=len(jobs),
+    )  # fmt: skip
+    _arrange_descriptors([ends[0], ends[1]], jobs, None, None)
+    os.execvpe(command[0], command, _HOST_ENVIRONMENT)  # noqa: S606 - there is no shell between
+
+
+def _agent(place: Place, joins: int) -> list[str]:
+    groups = ",".join(str(_FIRST_GROUP_FD + number) for number in range(joins))
+    return [*place.agent, *([groups] if joins else [])]
 
 
 def arguments(root: Path, shared_memory_bytes: int, *, userns: bool) -> list[str]:
@@ -146,10 +172,11 @@ def _as_descriptor(program: bytes) -> int:
     return read_end
 
 
-def _arrange_descriptors(link: list[int], jobs: list[int], userns: int | None, seccomp: int) -> None:
+def _arrange_descriptors(link: list[int], jobs: list[int], userns: int | None, seccomp: int | None) -> None:
     """Give every descriptor that bubblewrap may have its number, and close all others."""
     wanted = {0: link[0], 1: link[1], **{_FIRST_GROUP_FD + number: fd for number, fd in enumerate(jobs)}}
-    wanted[_SECCOMP_FD] = seccomp
+    if seccomp is not None:
+        wanted[_SECCOMP_FD] = seccomp
     if userns is not None:
         # Bubblewrap leaves this one open. It opens nothing that /proc/self/ns/user does not, and the agent closes it.
         wanted[_USERNS_FD] = userns

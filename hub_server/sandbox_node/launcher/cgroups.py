@@ -24,6 +24,7 @@ from hub_server.sandbox_node.specification import MEBIBYTE, Limits
 
 FAMILY = "prime-sandboxes"
 JOBS = "jobs"
+CONTAINER = "container"  # made by a container runtime that insists on one, beside or below the agent's
 CONTROLLERS = ("memory", "pids", "cpu")
 _OF_JOBS = ("memory", "pids")  # each that jobs have to join costs every command some time
 
@@ -134,7 +135,7 @@ class Groups:
         """Remove a sandbox's groups; tell whether they are gone."""
         gone = True
         for home in _once(self.homes.values()):
-            for folder in (home / sandbox / JOBS, home / sandbox):
+            for folder in (home / sandbox / CONTAINER, home / sandbox / JOBS, home / sandbox):
                 try:
                     folder.rmdir()
                 except FileNotFoundError:
@@ -225,12 +226,13 @@ class VersionTwo(Groups):
 
     def remove(self, sandbox: str) -> bool:
         """Remove a sandbox's groups; tell whether they are gone."""
-        try:
-            self.homes["memory"].joinpath(sandbox, "agent").rmdir()
-        except FileNotFoundError:
-            pass
-        except OSError:
-            return False
+        for folder in (f"agent/{CONTAINER}", "agent"):
+            try:
+                self.homes["memory"].joinpath(sandbox, folder).rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError:
+                return False
         return super().remove(sandbox)
 
     def _limit(self, name: str, outer: Path, limits: Limits) -> None:
@@ -259,8 +261,11 @@ class VersionTwo(Groups):
         return _number(self.homes["memory"] / sandbox / "memory.current")
 
 
-def find(instance: str, mounts: list[Mounted], *, is_root: bool) -> tuple[Groups | None, str]:
-    """Find where groups with all three controllers can be made; else say what lacks."""
+def find(instance: str, mounts: list[Mounted], *, is_root: bool, for_runc: bool = False) -> tuple[Groups | None, str]:
+    """Find where groups with all three controllers can be made; else say what lacks.
+
+    `for_runc` adds the controller of devices where groups are of version 1: runc insists on it.
+    """
     unified = [mount for mount in mounts if mount.kind == "cgroup2"]
     for mount in unified:
         available = _words(mount.path / "cgroup.controllers")
@@ -270,7 +275,7 @@ def find(instance: str, mounts: list[Mounted], *, is_root: bool) -> tuple[Groups
                 return None, "no control group is delegated to this user (systemd-run --user --scope -p Delegate=yes)"
             return VersionTwo(dict.fromkeys(CONTROLLERS, top / FAMILY / instance)), ""
     homes = {}
-    for name in CONTROLLERS:
+    for name in (*CONTROLLERS, *(("devices",) if for_runc else ())):
         place = next((mount.path for mount in mounts if mount.kind == "cgroup" and name in mount.options), None)
         if place is None:
             return None, f"the control group controller `{name}` is not mounted"

@@ -22,6 +22,8 @@ class Setup:
     bwrap: str
     runtime: str
     agent: list[str]  # the command line inside
+    oci_kind: str = ""  # a container runtime in bubblewrap's place; the filter is then one of its configuration
+    oci_path: str = ""
 
 
 @dataclass(frozen=True)

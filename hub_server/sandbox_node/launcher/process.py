@@ -8,6 +8,7 @@ itself.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -17,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from hub_server.sandbox_node.launcher import build, cgroups, host_root, orders, system_calls
+from hub_server.sandbox_node.launcher import build, cgroups, host_root, oci, orders, system_calls
 from hub_server.sandbox_node.launcher.uids import IdRange, IdRanges
 
 UIDS_FIRST = 0x70000000  # above what systemd gives to containers, below what does not fit a signed number
@@ -175,8 +176,9 @@ def _prepared(
             seccomp = file.read()
     system_calls.adopt_orphans()
     groups, lacking = cgroups.find(
-        setup.instance, cgroups.mounted(Path("/proc/self/mountinfo").read_text()), is_root=is_root
-    )
+        setup.instance, cgroups.mounted(Path("/proc/self/mountinfo").read_text()), is_root=is_root,
+        for_runc=setup.oci_kind == oci.Kind.RUNC,
+    )  # fmt: skip
     if groups is not None:
         try:
             groups.open()
@@ -201,10 +203,17 @@ def _prepared(
         seccomp=seccomp,
         groups=groups,
         maps_files=True,
+        oci=_container_runtime(setup, seccomp),
     )
     homes = {name: str(home) for name, home in groups.homes.items()} if groups is not None else {}
     ready = orders.Ready(os.getpid(), is_root, groups.version if groups is not None else None, homes, notes)
     return Launcher(channel, place, ranges), groups, ready
+
+
+def _container_runtime(setup: orders.Setup, seccomp: bytes) -> oci.Runtime | None:
+    if not setup.oci_kind:
+        return None
+    return oci.Runtime(oci.Kind(setup.oci_kind), setup.oci_path, json.loads(seccomp))
 
 
 if __name__ == "__main__":

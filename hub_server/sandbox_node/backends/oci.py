@@ -1,0 +1,129 @@
+"""Sandboxes of an OCI container runtime: crun or runc for containers, gVisor's runsc for a kernel of their own.
+
+All but the runtime is as with bubblewrap: the same launcher, agent, limits and root file systems.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hub_server.sandbox_node import seccomp
+from hub_server.sandbox_node.backends.bwrap import HOST_IMAGE, BwrapBackend, start_launcher
+from hub_server.sandbox_node.errors import NotPossible, NotStarted
+from hub_server.sandbox_node.launcher import orders, runtime
+from hub_server.sandbox_node.launcher.client import LauncherClient
+from hub_server.sandbox_node.launcher.oci import Kind
+from hub_server.sandbox_node.specification import Enforcement, Held, Level, Limits
+
+_VERSION_WITHIN_S = 10.0
+_GVISOR_NOTES = ("gVisor counts processes together with its own threads, and a sandbox out of memory ends as a whole",)
+
+
+@dataclass(frozen=True)
+class FoundRuntime:
+    """A container runtime on this host."""
+
+    kind: Kind
+    path: str
+    version: str
+
+
+def find_runtimes() -> list[FoundRuntime]:
+    """Return the runtimes that are installed, in the order in which they are preferred."""
+    found = []
+    for kind in Kind:
+        path = shutil.which(
+            kind.value, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+        )
+        if path is not None:
+            found.append(FoundRuntime(kind, path, _version(path)))
+    return found
+
+
+def runtime_of(name: str) -> FoundRuntime:
+    """Return the runtime of a name or path; its file name says which kind it is, as `runsc` does.
+
+    Raises:
+        NotPossible: it is not there, or of no known kind.
+    """
+    path = shutil.which(name) or next((each.path for each in find_runtimes() if each.kind.value == name), None)
+    if path is None:
+        raise NotPossible(f"the container runtime {name} is not installed", hint="apt install crun")
+    kind = next((kind for kind in Kind if Path(path).name.startswith(kind.value)), None)
+    if kind is None:
+        known = ", ".join(kind.value for kind in Kind)
+        raise NotPossible(f"{path} is no container runtime that is known", hint=f"known are {known}")
+    return FoundRuntime(kind, path, _version(path))
+
+
+class OciBackend(BwrapBackend):
+    """Makes sandboxes through a launcher and a container runtime; `open_with` makes the backend itself."""
+
+    name = "oci"
+
+    def __init__(
+        self, setup: orders.Setup, program: bytes, client: LauncherClient, found: FoundRuntime | None = None
+    ) -> None:
+        super().__init__(setup, program, client)
+        self.name = f"oci ({setup.oci_kind})"
+        self.runtime = found
+        if setup.oci_kind == Kind.RUNSC and self._groups is not None:
+            self.level = Level.GVISOR
+
+    @classmethod
+    async def open_with(cls, folder: Path, found: FoundRuntime) -> OciBackend:
+        """Start the launcher, and make a first sandbox to see what this host can give. `folder` is the node's.
+
+        Raises:
+            NotPossible: no sandbox can be made here with this runtime; says why.
+        """
+        if os.geteuid() != 0:
+            raise NotPossible(
+                f"sandboxes of {found.kind.value} need a node that runs as root", hint="Use the bwrap backend."
+            )
+        program = json.dumps(seccomp.oci_profile()).encode()
+        made = await asyncio.to_thread(runtime.prepare, folder)
+        setup = orders.Setup("", "", str(made.folder), list(made.command), found.kind.value, found.path)
+        backend = cls(setup, program, await start_launcher(setup, program), found)
+        try:
+            first = await backend.create("first", HOST_IMAGE, Limits())
+            await first.destroy()
+        except NotStarted as problem:
+            await backend.close()
+            raise NotPossible(f"{found.kind.value} makes no sandbox here: {problem.detail}", problem.hint) from problem
+        return backend
+
+    def _enforcement(self, limits: Limits) -> Enforcement:
+        enforcement = super()._enforcement(limits)
+        if self._setup.oci_kind != Kind.RUNSC:
+            return enforcement
+        held = {**enforcement.held, "file_bytes": Held.NOT}
+        return replace(enforcement, held=held, notes=[*enforcement.notes, *_GVISOR_NOTES])
+
+
+def best_of(runtimes: Sequence[FoundRuntime]) -> FoundRuntime:
+    """Return the runtime that a node takes when it is told none.
+
+    Raises:
+        NotPossible: there is none.
+    """
+    if not runtimes:
+        raise NotPossible("no container runtime is installed", hint="apt install crun")
+    return runtimes[0]
+
+
+def _version(path: str) -> str:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, timeout=_VERSION_WITHIN_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    found = re.search(r"version (\S+)", done.stdout.decode(errors="replace"))
+    return found[1] if found else "unknown"

@@ -1,0 +1,199 @@
+"""Runtimes of OCI containers in bubblewrap's place: crun, runc, and gVisor's runsc.
+
+The launcher makes control groups, the user ids and the root file system as ever; the runtime adds namespaces, the
+system call filter and what is mounted inside, as the configuration made here says. It is told to leave groups alone.
+
+It is started as the first process of a process id namespace of its own, so that its death, which is what the launcher
+brings about to end a sandbox, is the death of all that it started. runsc gets pipes as its streams and nothing else:
+it gives whatever it has as its standard streams to the user nobody, and a device there would be the host's own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from hub_server.sandbox_node.launcher.cgroups import CONTAINER, Mounted, mounted
+from hub_server.sandbox_node.launcher.orders import Create
+from hub_server.sandbox_node.launcher.uids import IdRange
+
+_MNT_DETACH = 2
+_SANDBOX = "sandbox"
+_DEVICE_BYTES, _DEVICE_INODES = 64 * 1024, 64
+_MASKED = ("acpi", "asound", "kcore", "keys", "latency_stats", "timer_list", "timer_stats", "sched_debug", "scsi",
+           "sysrq-trigger", "kallsyms", "kmsg", "config.gz")  # fmt: skip
+_READ_ONLY = ("bus", "fs", "irq", "sys")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Kind(StrEnum):
+    """The runtimes that are known; others that take the same options may be given as one of these."""
+
+    CRUN = "crun"
+    RUNC = "runc"
+    RUNSC = "runsc"
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime on this host, and what it enforces inside: `seccomp` is a configuration's `linux.seccomp`."""
+
+    kind: Kind
+    path: str
+    seccomp: dict[str, Any]
+
+    @property
+    def shares_kernel(self) -> bool:
+        """Whether what runs inside calls the host's kernel itself."""
+        return self.kind is not Kind.RUNSC
+
+
+def configuration(
+    runtime: Runtime,
+    order: Create,
+    ids: IdRange | None,
+    root: Path,
+    *,
+    agent: Sequence[str],
+    environment: dict[str, str],
+    capabilities: Sequence[str],
+    group: str | None,
+) -> dict[str, Any]:
+    """Return the content of config.json; `group` is the control group that the runtime is to use, if it needs one."""
+    namespaces = ["pid", "network", "ipc", "uts", "mount"]
+    linux: dict[str, Any] = {"seccomp": runtime.seccomp}
+    if runtime.shares_kernel:
+        namespaces += ["cgroup", "user"] if ids is not None else ["cgroup"]
+        linux["maskedPaths"] = [f"/proc/{name}" for name in _MASKED]
+        linux["readonlyPaths"] = [f"/proc/{name}" for name in _READ_ONLY]
+        if ids is not None:
+            linux["uidMappings"] = linux["gidMappings"] = [
+                {"containerID": 0, "hostID": ids.first, "size": int(ids.mapping.split()[2])}
+            ]
+    linux["namespaces"] = [{"type": kind} for kind in namespaces]
+    if group is not None:
+        linux["cgroupsPath"] = group
+    return {
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": False, "user": {"uid": 0, "gid": 0}, "args": list(agent), "cwd": "/",
+            "env": [f"{name}={value}" for name, value in environment.items()],
+            "capabilities": {key: list(capabilities) for key in ("bounding", "effective", "permitted")},
+            "rlimits": _rlimits(order), "noNewPrivileges": True, "oomScoreAdj": 500,
+        },
+        "root": {"path": str(root), "readonly": False},
+        "hostname": _SANDBOX,
+        "mounts": _mounts(runtime, order, root),
+        "linux": linux,
+    }  # fmt: skip
+
+
+def command(runtime: Runtime, folder: Path, joins: int) -> list[str]:
+    """Return the command line that starts the sandbox of a bundle; `joins` descriptors from 3 on go inside."""
+    options = {
+        Kind.CRUN: ["--cgroup-manager=disabled"],
+        Kind.RUNC: [],
+        # The filter holds for what the sandbox asks of gVisor; what gVisor asks of the host, its own filter bounds.
+        Kind.RUNSC: ["--network=none", "--ignore-cgroups", "--file-access=exclusive"],
+    }[runtime.kind]
+    carried = [f"--preserve-fds={joins}"] if joins else []
+    return [
+        # Its own /proc as well: the runtime looks up the processes that it made by their ids there.
+        "unshare", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc",
+        runtime.path, "--root", str(folder / "state"), *options, "run", "--bundle", str(folder), *carried, _SANDBOX,
+    ]  # fmt: skip
+
+
+def prepare(
+    runtime: Runtime,
+    order: Create,
+    ids: IdRange | None,
+    root: Path,
+    *,
+    agent: Sequence[str],
+    environment: dict[str, str],
+    capabilities: Sequence[str],
+    joins: int,
+) -> list[str]:
+    """Write the bundle beside `root`, hide the control groups, and return the command line that starts it."""
+    folder = root.parent / "bundle"
+    folder.mkdir(mode=0o700)
+    folder.joinpath("state").mkdir()
+    group = _hide_groups(runtime)
+    described = configuration(
+        runtime, order, ids, root, agent=agent, environment=environment, capabilities=capabilities, group=group
+    )
+    folder.joinpath("config.json").write_text(json.dumps(described))
+    return command(runtime, folder, joins)
+
+
+def refuse_other_streams(descriptors: Sequence[int]) -> None:
+    """Make sure that the streams of a runtime are pipes.
+
+    Raises:
+        OSError: one is something else.
+    """
+    for descriptor in descriptors:
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            raise OSError(0, f"descriptor {descriptor} of a container runtime is no pipe")
+
+
+def _hide_groups(runtime: Runtime) -> str | None:
+    """Unmount, for this process, the control groups that the runtime shall not see; return the one that it is to use.
+
+    crun refuses hosts with groups of both versions. runc does not start without a group for devices where they are of
+    version 1, so it gets one below the sandbox's own.
+    """
+    there = mounted(Path("/proc/self/mountinfo").read_text())
+    unified_only = not any(mount.kind == "cgroup" for mount in there)
+    if unified_only:
+        return _below_own_group("") if runtime.kind is Kind.RUNC else None
+    for mount in there:
+        if not (runtime.kind is Kind.RUNC and "devices" in mount.options) and not _is_needed(runtime, mount):
+            _libc.umount2(os.fsencode(mount.path), _MNT_DETACH)
+    return _below_own_group("devices") if runtime.kind is Kind.RUNC else None
+
+
+def _is_needed(runtime: Runtime, mount: Mounted) -> bool:
+    return runtime.kind is Kind.CRUN and mount.kind == "cgroup"
+
+
+def _below_own_group(controller: str) -> str | None:
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, path = line.split(":", 2)
+        if controller in names.split(","):
+            return f"{path.rstrip('/')}/{CONTAINER}"
+    return None
+
+
+def _mounts(runtime: Runtime, order: Create, root: Path) -> list[dict[str, Any]]:
+    def mount(destination: str, kind: str, *options: str, source: str | None = None) -> dict[str, Any]:
+        return {"destination": destination, "type": kind, "source": source or kind, "options": list(options)}
+
+    shared = f"size={order.shared_memory_bytes}"
+    mounts = [
+        mount("/proc", "proc", "nosuid", "noexec", "nodev"),
+        mount("/dev", "tmpfs", "nosuid", "mode=755", f"size={_DEVICE_BYTES}", f"nr_inodes={_DEVICE_INODES}"),
+        mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
+        mount("/dev/shm", "tmpfs", "nosuid", "nodev", "mode=1777", shared),  # noqa: S108
+    ]
+    if runtime.kind is Kind.RUNSC:
+        # gVisor lays an unlimited file system of its own over an empty /tmp; the sandbox's own is on its limited disk.
+        mounts.append(mount("/tmp", "bind", "rbind", "rw", source=f"{root}/tmp"))  # noqa: S108
+    return mounts
+
+
+def _rlimits(order: Create) -> list[dict[str, Any]]:
+    limits = order.limits
+    values = {
+        "CORE": 0, "NOFILE": limits.open_files, "FSIZE": limits.file_bytes, "NPROC": limits.processes + 32,
+        "MEMLOCK": 64 * 1024, "MSGQUEUE": 819_200, "SIGPENDING": 4 * limits.processes + 64, "RTPRIO": 0, "NICE": 0,
+    }  # fmt: skip
+    return [{"type": f"RLIMIT_{name}", "hard": value, "soft": value} for name, value in values.items()]
