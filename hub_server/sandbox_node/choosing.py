@@ -17,6 +17,7 @@ class BackendChoice(StrEnum):
 
     AUTO = "auto"
     BWRAP = "bwrap"
+    OCI = "oci"
     PROCESS = "process"
 
 
@@ -50,6 +51,12 @@ async def _open_bwrap(folder: Path) -> Backend:
     return await BwrapBackend.open(folder)
 
 
+async def _open_oci(folder: Path) -> Backend:
+    from hub_server.sandbox_node.backends.oci import OciBackend, best_of, find_runtimes
+
+    return await OciBackend.open_with(folder, best_of(find_runtimes()))
+
+
 async def _open_process(folder: Path) -> Backend:
     from hub_server.sandbox_node.backends.process import ProcessBackend
 
@@ -59,5 +66,6 @@ async def _open_process(folder: Path) -> Backend:
 # The best that starts quickly comes first.
 _OPENERS: dict[BackendChoice, Callable[[Path], Awaitable[Backend]]] = {
     BackendChoice.BWRAP: _open_bwrap,
+    BackendChoice.OCI: _open_oci,
     BackendChoice.PROCESS: _open_process,
 }

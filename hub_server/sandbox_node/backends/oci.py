@@ -24,7 +24,9 @@ from hub_server.sandbox_node.launcher.oci import Kind
 from hub_server.sandbox_node.specification import Enforcement, Held, Level, Limits
 
 _VERSION_WITHIN_S = 10.0
-_GVISOR_NOTES = ("gVisor counts processes together with its own threads, and a sandbox out of memory ends as a whole",)
+# The control group counts what gVisor runs on the host: some for itself, some for each process inside.
+_GVISOR_OWN_TASKS, _GVISOR_TASKS_EACH = 256, 4
+_GVISOR_NOTES = ("a sandbox of gVisor that has no memory or processes left ends as a whole",)
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,11 @@ class OciBackend(BwrapBackend):
         return backend
 
     def _enforcement(self, limits: Limits) -> Enforcement:
-        enforcement = super()._enforcement(limits)
         if self._setup.oci_kind != Kind.RUNSC:
-            return enforcement
+            return super()._enforcement(limits)
+        enforcement = super()._enforcement(
+            replace(limits, processes=_GVISOR_OWN_TASKS + _GVISOR_TASKS_EACH * limits.processes)
+        )
         held = {**enforcement.held, "file_bytes": Held.NOT}
         return replace(enforcement, held=held, notes=[*enforcement.notes, *_GVISOR_NOTES])
 

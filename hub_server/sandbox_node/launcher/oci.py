@@ -101,7 +101,7 @@ def command(runtime: Runtime, folder: Path, joins: int) -> list[str]:
         Kind.CRUN: ["--cgroup-manager=disabled"],
         Kind.RUNC: [],
         # The filter holds for what the sandbox asks of gVisor; what gVisor asks of the host, its own filter bounds.
-        Kind.RUNSC: ["--network=none", "--ignore-cgroups", "--file-access=exclusive"],
+        Kind.RUNSC: ["--network=none", "--ignore-cgroups", "--oci-seccomp", "--file-access=exclusive"],
     }[runtime.kind]
     carried = [f"--preserve-fds={joins}"] if joins else []
     return [
