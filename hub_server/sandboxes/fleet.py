@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
@@ -21,7 +22,7 @@ from hub_server.sandbox_node.wire import CreateSandbox, SandboxFacts, WireEnd, W
 from hub_server.sandboxes import nodes, service
 from hub_server.sandboxes.bodies import NewSandbox
 from hub_server.sandboxes.node_client import NodeClient, NodeSilent
-from hub_server.sandboxes.nodes import Reach, Strays
+from hub_server.sandboxes.nodes import Offer, Reach, Strays
 from hub_server.sandboxes.tables import Sandbox, SandboxNode
 from hub_server.secrets.vault import Vault
 
@@ -30,6 +31,7 @@ _NODES_TRIED = 3
 _LOOK_EVERY_S = 5.0
 _FORGOTTEN = WireEnd(kind=EndKind.FAILED, message="its node does not know it any more: the node was started anew")
 _ASKED_AT_ONCE = 16
+_OFFERS_VALID_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class _Plan:
     """Where a new sandbox may go; or the one that the same request made before."""
 
     owner_id: str
-    candidates: list[Reach]
+    candidates: list[Offer]
     made_before: tuple[Sandbox, Reach | None] | None = None
 
 
@@ -50,6 +52,8 @@ class Fleet:
     least: Level = Level.CONTAINER
     client: NodeClient = field(default_factory=NodeClient)
     strays: Strays = field(default_factory=Strays)
+    _offers: list[Offer] = field(default_factory=list)
+    _offers_until: float = 0.0
 
     async def create(self, user: User, new: NewSandbox) -> tuple[Sandbox, Reach | None]:
         """Make a sandbox on the best node, and return it and how its node is reached.
@@ -159,16 +163,20 @@ class Fleet:
             if made is not None:
                 node = session.get_one(SandboxNode, made.node_id)
                 return _Plan(owner_id, [], (made, nodes.reach_of(self.vault, node)))
-            least = max(self.least, new.min_level or self.least)
-            return _Plan(owner_id, nodes.choose(session, self.vault, new.docker_image, least))
+        least = max(self.least, new.min_level or self.least)
+        if time.monotonic() > self._offers_until or not self._offers:
+            self._offers = nodes.offers(self.database, self.vault)
+            self._offers_until = time.monotonic() + _OFFERS_VALID_S
+        return _Plan(owner_id, nodes.choose(self._offers, new.docker_image, least))
 
-    async def _make(self, candidates: Sequence[Reach], wanted: CreateSandbox) -> tuple[Reach, SandboxFacts]:
+    async def _make(self, candidates: Sequence[Offer], wanted: CreateSandbox) -> tuple[Reach, SandboxFacts]:
         silent: NodeSilent | None = None
-        for reach in candidates[:_NODES_TRIED]:
+        for offer in candidates[:_NODES_TRIED]:
+            offer.live += 1  # what comes in the same second is to see it; the next look at the rows counts anew
             try:
-                return reach, await self.client.create(reach, wanted)
+                return offer.reach, await self.client.create(offer.reach, wanted)
             except NodeSilent as error:
-                logs.log(logging.WARNING, "a sandbox node does not answer", node=reach.name, reason=error.detail)
+                logs.log(logging.WARNING, "a sandbox node does not answer", node=offer.reach.name, reason=error.detail)
                 silent = error
         raise silent or Unavailable("no sandbox node of this hub can be reached")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -156,8 +157,37 @@ def live_counts(session: Session) -> dict[str, int]:
     return dict(session.execute(counted).tuples().all())
 
 
-def choose(session: Session, vault: Vault, image: str, least: Level) -> list[Reach]:
-    """Return the nodes that may take a sandbox, the best first: who has the image, then who is emptiest.
+@dataclass
+class Offer:
+    """A node that is there, and how many sandboxes it has, as far as this server knows."""
+
+    reach: Reach
+    level: Level
+    images: frozenset[str]
+    capacity: int
+    is_draining: bool
+    live: int
+
+    def cost(self, names: set[str]) -> tuple[bool, float, str]:
+        """Return by what the best node for an image is found: who has it, and of these who is emptiest."""
+        return names.isdisjoint(self.images), self.live / max(1, self.capacity), self.reach.node_id
+
+
+def offers(database: Database, vault: Vault) -> list[Offer]:
+    """Return the nodes that are there."""
+    with database.read() as session:
+        live = live_counts(session)
+        return [
+            Offer(
+                reach, Level(node.level), frozenset(node.images), node.capacity, node.is_draining, live.get(node.id, 0)
+            )
+            for node in present_nodes(session)
+            if (reach := reach_of(vault, node)) is not None
+        ]
+
+
+def choose(there: Sequence[Offer], image: str, least: Level) -> list[Offer]:
+    """Return the nodes that may take a sandbox, the best first.
 
     Whether an image can be had is for the node to say: its store may have changed since its last sign of life.
 
@@ -165,22 +195,17 @@ def choose(session: Session, vault: Vault, image: str, least: Level) -> list[Rea
         Unavailable: there is no node, or none that takes more.
         Malformed: no node keeps sandboxes as well as is asked.
     """
-    there = present_nodes(session)
     if not there:
         raise Unavailable("no sandbox node is registered with this hub; start one with `prime sandbox serve`")
-    good = [node for node in there if Level(node.level) >= least]
+    good = [offer for offer in there if offer.level >= least]
     if not good:
-        offered = ", ".join(f"{node.name} ({node.level})" for node in there)
+        offered = ", ".join(f"{offer.reach.name} ({offer.level})" for offer in there)
         raise Malformed(f"no sandbox node of this hub gives the level {least}; there are {offered}")
-    taking = [node for node in good if not node.is_draining]
+    taking = [offer for offer in good if not offer.is_draining]
     if not taking:
         raise Unavailable("the sandbox nodes of this hub take no new sandboxes at present")
-    live = live_counts(session)
     names = {image, f"{image}:latest"}
-    taking.sort(
-        key=lambda node: (not names.intersection(node.images), live.get(node.id, 0) / max(1, node.capacity), node.id)
-    )
-    return [reach for node in taking if (reach := reach_of(vault, node)) is not None]
+    return sorted(taking, key=lambda offer: offer.cost(names))
 
 
 def reach_of(vault: Vault, node: SandboxNode) -> Reach | None:
