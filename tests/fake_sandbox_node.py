@@ -57,6 +57,11 @@ class FakeNode:
             body = {**self.facts(), "secret": self.secret, **changes}
             self.node_id = answer(admin.post("/sandbox-nodes", json=body))["node_id"]
 
+    def leave(self, hub: RunningHub) -> None:
+        """Take leave of the hub; again is no mistake."""
+        with hub.client(hub.admin_key) as admin:
+            admin.delete(f"/sandbox-nodes/{self.node_id}")
+
     def beat(self, hub: RunningHub, *events: str, **changes: Any) -> dict[str, Any]:
         """Send a heartbeat with these sandboxes as news."""
         alive = {name: one["state"] for name, one in self.sandboxes.items() if one["state"] != "ended"}

@@ -69,12 +69,21 @@ class Fleet:
         if plan.made_before is not None:
             return plan.made_before
         wanted = _wanted(new, plan.owner_id)
-        reach, facts = await self._make(plan.candidates, wanted)
+        try:
+            reach, facts = await self._make(plan.candidates, wanted)
+        except NodeSilent:
+            self.forget_offers()  # they may have been of nodes that are somewhere else by now
+            plan = await run_in_threadpool(self._plan, user, new)
+            reach, facts = await self._make(plan.candidates, wanted)
         row, is_new = await run_in_threadpool(self._keep, user, new, plan.owner_id, reach, facts)
         if is_new:
             return row, reach
         await self._end_on(reach, [facts.sandbox_id])
         return row, await run_in_threadpool(self.reach_of_node, row.node_id)
+
+    def forget_offers(self) -> None:
+        """Look at the nodes anew for the next sandbox."""
+        self._offers_until = 0.0
 
     async def delete(self, sandboxes: Sequence[Sandbox]) -> None:
         """End sandboxes. A node that does not answer now ends them when it reports them the next time."""

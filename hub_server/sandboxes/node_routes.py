@@ -32,6 +32,7 @@ def register_node(body: Registration, services: HubServices) -> Registered:
     """Take a node in; under a name that is known, what was said of it is replaced."""
     with services.database.write() as session:
         node = nodes.register(session, services.vault, body, services.fleet.least)
+    services.fleet.forget_offers()
     logs.log(
         logging.INFO, "a sandbox node registered", node=node.name, url=node.url, gives=node.level, backend=node.backend
     )
@@ -57,5 +58,6 @@ def unregister_node(node_id: str, services: HubServices) -> dict[str, Any]:
     """Let a node go; its sandboxes end with it."""
     with services.database.write() as session:
         node = nodes.unregister(session, node_id)
+    services.fleet.forget_offers()
     logs.log(logging.INFO, "a sandbox node left", node=node.name)
     return {"success": True}

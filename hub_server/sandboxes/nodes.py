@@ -70,6 +70,10 @@ def register(session: Session, vault: Vault, offered: Registration, least: Level
         Malformed: its level is below what this hub asks for, or its address is none.
     """
     _check(offered, least)
+    try:
+        bytes.fromhex(offered.secret)
+    except ValueError:
+        raise Malformed("the secret of a sandbox node is hexadecimal") from None
     node = session.scalar(select(SandboxNode).where(SandboxNode.name == offered.name))
     if node is None:
         node = SandboxNode(name=offered.name, sealed=b"")

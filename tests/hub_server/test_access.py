@@ -64,6 +64,7 @@ def node(hub: RunningHub) -> Iterator[FakeNode]:
     with fake_node() as running:
         running.register(hub)
         yield running
+        running.leave(hub)
 
 
 @pytest.fixture(scope="module")

@@ -16,5 +16,4 @@ def node(hub: RunningHub) -> Iterator[FakeNode]:
     with fake_node() as running:
         running.register(hub)
         yield running
-        with hub.client(hub.admin_key) as admin:
-            admin.delete(f"/sandbox-nodes/{running.node_id}")
+        running.leave(hub)
