@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from hub_server.sandbox_node.launcher.client import LauncherClient
 from hub_server.sandbox_node.launcher.oci import Kind
 from hub_server.sandbox_node.specification import Enforcement, Held, Level, Limits
 
+_HOW_TO_GET = {"runc": "apt install runc", "runsc": "install gVisor: https://gvisor.dev/docs/user_guide/install/"}
 _VERSION_WITHIN_S = 10.0
 # The control group counts what gVisor runs on the host: some for itself, some for each process inside.
 _GVISOR_OWN_TASKS, _GVISOR_TASKS_EACH = 256, 4
@@ -58,7 +58,9 @@ def runtime_of(name: str) -> FoundRuntime:
     """
     path = shutil.which(name) or next((each.path for each in find_runtimes() if each.kind.value == name), None)
     if path is None:
-        raise NotPossible(f"the container runtime {name} is not installed", hint="apt install crun")
+        raise NotPossible(
+            f"the container runtime {name} is not installed", hint=_HOW_TO_GET.get(name, "apt install crun")
+        )
     kind = next((kind for kind in Kind if Path(path).name.startswith(kind.value)), None)
     if kind is None:
         known = ", ".join(kind.value for kind in Kind)
@@ -111,17 +113,6 @@ class OciBackend(BwrapBackend):
         )
         held = {**enforcement.held, "file_bytes": Held.NOT}
         return replace(enforcement, held=held, notes=[*enforcement.notes, *_GVISOR_NOTES])
-
-
-def best_of(runtimes: Sequence[FoundRuntime]) -> FoundRuntime:
-    """Return the runtime that a node takes when it is told none.
-
-    Raises:
-        NotPossible: there is none.
-    """
-    if not runtimes:
-        raise NotPossible("no container runtime is installed", hint="apt install crun")
-    return runtimes[0]
 
 
 def _version(path: str) -> str:
