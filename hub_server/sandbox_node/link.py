@@ -126,6 +126,7 @@ class AgentLink(asyncio.Protocol):
         self._next = 0
         self._reader: asyncio.BaseTransport | None = None
         self._writer: asyncio.WriteTransport | None = None
+        self.last_words = ""  # of an agent that broke
         self.on_connection: Callable[[Channel], None] | None = None
 
     @classmethod
@@ -193,8 +194,9 @@ class AgentLink(asyncio.Protocol):
         try:
             for kind, number, payload in self._decoder.feed(data):
                 self._take(kind, number, payload)
-        except Malformed:
+        except Malformed as error:
             # Whoever speaks there is not our agent any more.
+            self.last_words = f"it broke the protocol: {error}"
             self.close()
 
     def eof_received(self) -> None:
@@ -208,6 +210,9 @@ class AgentLink(asyncio.Protocol):
         if kind == frames.HELLO:
             if not self._hello.done():
                 self._hello.set_result(decoded(payload))
+            return
+        if kind == frames.FAILED and number == 0:
+            self.last_words = str(decoded(payload).get("message", ""))[-2000:]
             return
         if kind == frames.ACCEPTED and number >= frames.FROM_INSIDE:
             channel = self._channels[number] = Channel(self, number)

@@ -179,7 +179,8 @@ class Sandbox:
 
     async def _explain_end(self) -> None:
         why = await self._confined.why_ended()
-        await self.destroy(why or End(EndKind.FAILED, "its first process ended"))
+        said = f": {self._link.last_words}" if self._link.last_words else ""
+        await self.destroy(why or End(EndKind.FAILED, f"its first process ended{said}"))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

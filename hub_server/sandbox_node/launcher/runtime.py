@@ -28,9 +28,11 @@ _AGENT_SOURCE = Path(__file__).parent.parent / "agent"
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 # Prints the files of all modules that the agent imports at once, and of those that it imports when asked for something.
 _LIST_MODULES = """
-import encodings.ascii, encodings.idna, encodings.latin_1, encodings.utf_8, pwd, resource, sys
+import encodings.ascii, encodings.idna, encodings.latin_1, encodings.utf_8, importlib, os, pwd, resource, sys, traceback
 sys.path.insert(0, sys.argv[1])
-import agent.process
+for name in os.listdir(os.path.join(sys.argv[1], "agent")):
+    if name.endswith(".pyc"):
+        importlib.import_module("agent." + name[:-4])
 for module in list(sys.modules.values()):
     if getattr(module, "__file__", None):
         print(module.__name__, module.__file__, sep="\\t")

@@ -214,10 +214,22 @@ def main() -> None:
         loop.run(agent.on_frame, agent.reap)
     except NodeGone:
         code = 0
-    except Malformed:
-        code = 1
+    except Malformed as error:
+        code = _last_words(loop, repr(error))
+    except Exception:  # noqa: BLE001  told to the node, for here nobody reads it
+        import traceback
+
+        code = _last_words(loop, traceback.format_exc(limit=-4))
     _leave_nothing()
     os._exit(code)
+
+
+def _last_words(loop: Loop, text: str) -> int:
+    try:
+        loop.send(json_frame(frames.FAILED, 0, {"kind": "broken", "message": text}))
+    except NodeGone:
+        pass
+    return 1
 
 
 def _private_streams(keep: list[int]) -> tuple[int, int]:
