@@ -12,10 +12,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hub_server.sandbox_node.background_jobs import job_statuses
-from hub_server.sandbox_node.errors import Gone, NotPossible, SandboxError
+from hub_server.sandbox_node.errors import Gone, NotPossible, NotStarted, SandboxError
 from hub_server.sandbox_node.node import Node
 from hub_server.sandbox_node.specification import MEBIBYTE
-from hub_server.sandbox_node.wire import CreateSandbox, Deleted, Ids, JobFacts, Jobs, Logs, NodeFacts
+from hub_server.sandbox_node.wire import CreateSandbox, Deleted, EgressPolicy, Ids, JobFacts, Jobs, Logs, NodeFacts
 
 _MOST_BODY = 4 * MEBIBYTE
 Answer = Callable[[Request], Awaitable[BaseModel | None]]
@@ -47,8 +47,8 @@ def control_routes(node: Node, secret: str, facts: Callable[[], NodeFacts]) -> S
                 return refused.response()
             except NotPossible as error:
                 return Refused(422, error.detail, error.hint).response()
-            except Gone as gone:
-                return Refused(409, gone.detail).response()
+            except (Gone, NotStarted) as error:
+                return Refused(409, error.detail, error.hint).response()
             except SandboxError as error:
                 return Refused(502, error.detail, error.hint).response()
             if model is None:
@@ -66,6 +66,8 @@ def control_routes(node: Node, secret: str, facts: Callable[[], NodeFacts]) -> S
         route(one, control.get, "GET"),
         route(one, control.delete, "DELETE"),
         route(f"{one}/logs", control.logs, "GET"),
+        route(f"{one}/egress", control.egress, "GET"),
+        route(f"{one}/egress", control.set_egress, "PUT"),
     ]
 
 
@@ -100,6 +102,14 @@ class Control:
     async def logs(self, request: Request) -> BaseModel:
         """Return the last of what the start command wrote."""
         return Logs(logs=self._node.resident(self._known(request)).log.text())
+
+    async def egress(self, request: Request) -> BaseModel:
+        """Say whom a sandbox may reach."""
+        return self._node.egress(self._known(request))
+
+    async def set_egress(self, request: Request) -> BaseModel:
+        """Change whom a sandbox may reach."""
+        return await self._node.set_egress(self._known(request), await _read(request, EgressPolicy))
 
     async def background_jobs(self, request: Request) -> BaseModel:
         """Say how background jobs stand."""

@@ -16,12 +16,15 @@ from hub_server.sandbox_node.agent.inside import frames
 from hub_server.sandbox_node.backends import Backend, Confined, RootFilesystem
 from hub_server.sandbox_node.errors import Gone, ImageNotThere, NotPossible, NotStarted, SandboxError
 from hub_server.sandbox_node.memory import MemoryHeadroom
+from hub_server.sandbox_node.network.egress import Egress
+from hub_server.sandbox_node.network.proxy import Outside
 from hub_server.sandbox_node.pool_plan import PoolSettings
 from hub_server.sandbox_node.pools import PoolCounts, Pools
 from hub_server.sandbox_node.resident import Resident
 from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.specification import End, EndKind, Level, Shape
-from hub_server.sandbox_node.wire import CreateSandbox, Event, SandboxFacts, State
+from hub_server.sandbox_node.wire import CreateSandbox, EgressFacts, EgressPolicy, Event, SandboxFacts, State
+from hub_server.sandboxes.egress import BadPolicy, Policy
 
 _LOOK_EVERY_S = 0.25
 _MOST_EVENTS = 10_000
@@ -50,6 +53,7 @@ class NodeSettings:
 
     pools: PoolSettings = field(default_factory=PoolSettings)
     min_level: Level = Level.CONTAINER
+    outside: Outside = field(default_factory=Outside)
 
 
 @dataclass(eq=False)
@@ -58,6 +62,18 @@ class Unused:
 
     confined: Confined
     image: RootFilesystem
+
+
+def policy_of(policy: EgressPolicy) -> Policy:
+    """Return a policy as it is enforced; where nothing is said, nobody may be reached.
+
+    Raises:
+        NotPossible: it is none; says why.
+    """
+    try:
+        return Policy.parse(policy.allowlist, policy.denylist)
+    except BadPolicy as error:
+        raise NotPossible(str(error)) from None
 
 
 class Node:
@@ -111,6 +127,7 @@ class Node:
                     f"this node gives level {self.backend.level.value}, and {creation.min_level.value} was asked for",
                     hint="`prime sandbox doctor` on the node says what lacks",
                 )
+            policy_of(creation.egress or EgressPolicy())
             resident = self._residents[creation.sandbox_id] = Resident(creation, self._clock)
             resident.arrival = self._spawn(self._bring_up(resident))
         if not resident.settled.is_set() and creation.wait_s:
@@ -129,7 +146,7 @@ class Node:
         resident = self._residents[sandbox_id]
         if resident.end is not None:
             raise Gone(resident.end)
-        if resident.sandbox is None:
+        if resident.sandbox is None or resident.state == "pending":
             raise NotStarted(f"sandbox {sandbox_id} waits for room on its node")
         return resident.sandbox
 
@@ -152,6 +169,26 @@ class Node:
         there = [name for name in dict.fromkeys(sandbox_ids) if name in self._residents]
         await asyncio.gather(*map(self.delete, there))
         return there
+
+    async def set_egress(self, sandbox_id: str, policy: EgressPolicy) -> EgressFacts:
+        """Change whom a sandbox may reach; KeyError.
+
+        Raises:
+            NotPossible: the policy is none.
+            NotStarted, Gone: it does not run.
+        """
+        policy_of(policy)
+        self.get(sandbox_id)
+        return await self._set_egress(self._residents[sandbox_id], policy)
+
+    def egress(self, sandbox_id: str) -> EgressFacts:
+        """Return whom a sandbox may reach; KeyError.
+
+        Raises:
+            NotStarted, Gone: it does not run.
+        """
+        self.get(sandbox_id)
+        return self._residents[sandbox_id].egress_facts()
 
     def take_events(self) -> list[Event]:
         """Return the events that the hub is to hear of; `heard` removes them."""
@@ -182,19 +219,28 @@ class Node:
         try:
             image = await self.images.find(creation.image)
             unused = await self._pools.take(Shape(image.name, creation.limits.limits()), creation.owner)
+            # From here on the sandbox is the resident's, and goes when that goes.
+            sandbox = Sandbox(creation.sandbox_id, image.name, unused.confined, {**image.environment, **creation.env})
+            sandbox.working_dir = image.working_dir
+            resident.gets(sandbox, Egress(sandbox, self.settings.outside))
+            sandbox.end.add_done_callback(lambda end: self._begin_end(resident, end.result()))
+            await self._set_egress(resident, creation.egress or EgressPolicy())
         except SandboxError as error:
             known = {kind.value: kind for kind in EndKind}
             kind = known.get(getattr(error, "kind", None) or "", EndKind.FAILED)
             self._begin_end(resident, End(kind, error.detail))
             return
-        sandbox = Sandbox(creation.sandbox_id, image.name, unused.confined, {**image.environment, **creation.env})
-        sandbox.working_dir = image.working_dir
-        resident.runs(sandbox)
-        sandbox.end.add_done_callback(lambda end: self._begin_end(resident, end.result()))
+        resident.runs()
         self._tell(resident)
         end = await resident.follow_start_command()
         if end is not None:
             self._begin_end(resident, end)
+
+    async def _set_egress(self, resident: Resident, policy: EgressPolicy) -> EgressFacts:
+        assert resident.egress is not None
+        await resident.egress.set(policy_of(policy))
+        resident.policy = policy
+        return resident.egress_facts()
 
     def _begin_end(self, resident: Resident, end: End) -> None:
         """Let a resident end, of which the first reason counts."""

@@ -25,7 +25,10 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """How large pools may be. `kept` are shapes that always have some unused sandboxes."""
+    """How large pools may be: `most_idle` is for all of them together.
+
+    `kept` are shapes that always have some unused sandboxes.
+    """
 
     most_sandboxes: int = 256
     creations_at_once: int = 2
@@ -291,10 +294,15 @@ class PoolPlan(Generic[Item]):
 
     def _make_ahead(self, now: float) -> list[Decision[Item]]:
         decisions: list[Decision[Item]] = []
-        while self.making.total() < self.settings.creations_at_once and self._has_room():
+        settings = self.settings
+        while (
+            self.making.total() < settings.creations_at_once
+            and self.idle_count + self.making.total() < settings.most_idle
+            and self._has_room()
+        ):
             lacking = {
                 shape: (len(self.idle.get(shape, ())) + self.making[shape]) / wanted
-                for shape in {*self.settings.kept, *self.demand}
+                for shape in {*settings.kept, *self.demand}
                 if (wanted := self.wanted(shape, now)) and not self._is_paused(shape, now)
             }
             shape = min(lacking, key=lambda shape: lacking[shape], default=None)

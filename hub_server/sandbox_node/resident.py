@@ -8,10 +8,19 @@ from collections.abc import Callable, Sequence
 
 from hub_server.sandbox_node.errors import SandboxError
 from hub_server.sandbox_node.log_ring import LogRing
+from hub_server.sandbox_node.network.egress import Egress
 from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.sessions import Output
 from hub_server.sandbox_node.specification import Command, End, Ended, EndKind
-from hub_server.sandbox_node.wire import CreateSandbox, SandboxFacts, State, WireEnd, WireEnforcement
+from hub_server.sandbox_node.wire import (
+    CreateSandbox,
+    EgressFacts,
+    EgressPolicy,
+    SandboxFacts,
+    State,
+    WireEnd,
+    WireEnforcement,
+)
 
 FORGOTTEN_AFTER_S = 600.0
 _PLACEHOLDER = ("tail", "-f", "/dev/null")
@@ -36,6 +45,8 @@ class Resident:
     def __init__(self, creation: CreateSandbox, clock: Callable[[], float] = time.monotonic) -> None:
         self.creation = creation
         self.sandbox: Sandbox | None = None
+        self.egress: Egress | None = None
+        self.policy = creation.egress or EgressPolicy()  # of egress, in the words of who set it
         self.end: End | None = None
         self.log = LogRing()
         self.started_at: float | None = None
@@ -52,11 +63,14 @@ class Resident:
         """Where it is in its life."""
         if self.end is not None:
             return "ended"
-        return "pending" if self.sandbox is None else "running"
+        return "pending" if self.started_at is None else "running"
 
-    def runs(self, sandbox: Sandbox) -> None:
-        """Take in the sandbox that it got."""
-        self.sandbox = sandbox
+    def gets(self, sandbox: Sandbox, egress: Egress) -> None:
+        """Take in the sandbox that it got, which is not ready yet."""
+        self.sandbox, self.egress = sandbox, egress
+
+    def runs(self) -> None:
+        """Take in that it is ready."""
         self.started_at, self._started = time.time(), self._clock()
         self.settled.set()
 
@@ -71,7 +85,7 @@ class Resident:
         now, creation = self._clock(), self.creation
         if self.end is not None:
             return None
-        if self.sandbox is None:
+        if self.sandbox is None or self.started_at is None:
             if now - self._asked >= creation.most_pending_s:
                 return End(EndKind.FAILED, f"there was no room for it within {creation.most_pending_s:g} s")
             return None
@@ -100,6 +114,13 @@ class Resident:
             end=WireEnd.of(self.end) if self.end is not None else None,
             start_command_exit_code=self.start_command_exit_code,
             memory_bytes=sandbox.memory_bytes() if sandbox is not None and self.end is None else None,
+        )
+
+    def egress_facts(self) -> EgressFacts:
+        """Return what the hub is told of whom it may reach."""
+        assert self.egress is not None
+        return EgressFacts(
+            policy=self.policy, generation=self.egress.generation, applied_generation=self.egress.applied_generation
         )
 
     async def follow_start_command(self) -> End | None:

@@ -31,11 +31,13 @@ from hub_server.sandbox_node.choosing import BackendChoice, open_backend
 from hub_server.sandbox_node.errors import SandboxError
 from hub_server.sandbox_node.images.registries import NodeImages, Registry
 from hub_server.sandbox_node.images.store import ImageStore
+from hub_server.sandbox_node.network.proxy import Outside
 from hub_server.sandbox_node.node import Node, NodeSettings
 from hub_server.sandbox_node.pool_plan import PoolSettings
 from hub_server.sandbox_node.registration import HubAway, HubConnection, HubRefused
 from hub_server.sandbox_node.specification import Level, Shape
 from hub_server.sandbox_node.wire import NodeFacts
+from hub_server.sandboxes.egress import BadPolicy, OperatorRules
 from prime_cli import __version__
 from prime_cli.core.files import write_json_atomically
 from prime_cli.core.processes import die_with_parent
@@ -67,6 +69,7 @@ class NodeOptions:
     creations_at_once: int = 0  # as many as there are processors
     registries: Sequence[str] = ()
     registry_logins: Path | None = None
+    allow_private: Sequence[str] = ()  # addresses and networks that sandboxes may reach though they are not public
     secret: str = ""  # hexadecimal; a new one where none is given
     log_format: LogFormat = LogFormat.TEXT
     log_level: LogLevel = LogLevel.INFO
@@ -127,7 +130,9 @@ async def _serve(
             )  # fmt: skip
 
         hub = await _registered(options, node, secret, facts) if options.hub_url else None
-        serving = Serving(url, os.getpid(), name, node.backend.level, node.backend.name, ())
+        serving = Serving(
+            url, os.getpid(), name, node.backend.level, node.backend.name, list(getattr(node.backend, "notes", ()))
+        )
 
         def ready() -> None:
             if options.ready_file is not None:
@@ -175,8 +180,11 @@ async def _node(options: NodeOptions, data_dir: Path) -> AsyncIterator[Node]:
     try:
         store = ImageStore(data_dir / "images")
         registries = [Registry.parse(text) for text in options.registries]
+        outside = Outside(OperatorRules.parse(options.allow_private))
     except SandboxError as error:
         raise NotServing(error.detail, hint=error.hint) from None
+    except BadPolicy as error:
+        raise NotServing(f"--allow-private: {error}") from None
     images = NodeImages(store, registries, logins=options.registry_logins)
     work = data_dir / "work"
     work.mkdir(exist_ok=True)
@@ -188,7 +196,7 @@ async def _node(options: NodeOptions, data_dir: Path) -> AsyncIterator[Node]:
         most_idle=max(options.most_idle, options.least_idle),
         kept=(Shape("host"),),
     )
-    node = Node(backend, images, NodeSettings(pools, options.min_level))
+    node = Node(backend, images, NodeSettings(pools, options.min_level, outside))
     node.start()
     try:
         yield node

@@ -11,10 +11,12 @@ import pytest
 from hub_server.sandbox_node.backends import Backend, RootFilesystem
 from hub_server.sandbox_node.backends.process import ProcessBackend
 from hub_server.sandbox_node.errors import ImageNotThere
+from hub_server.sandbox_node.network.proxy import Outside
 from hub_server.sandbox_node.node import Node, NodeSettings
 from hub_server.sandbox_node.pool_plan import PoolSettings
 from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.specification import End, EndKind, Level, Limits, Shape
+from hub_server.sandboxes.egress import OperatorRules
 
 HOST = RootFilesystem("host", None, {"MADE_BY": "the image"})
 
@@ -45,9 +47,13 @@ async def make_node(tmp_path: Path) -> AsyncIterator[MakeNode]:
     """Make nodes that are closed after the test; sandboxes are plain processes where no backend is given."""
     nodes: list[Node] = []
 
-    async def make(*, backend: Backend | None = None, has_memory: Any = lambda: True, **pools: Any) -> Node:
+    async def make(
+        *, backend: Backend | None = None, has_memory: Any = lambda: True, private: str = "", **pools: Any
+    ) -> Node:
         settings = NodeSettings(
-            PoolSettings(**{"kept": (Shape("host"),), "least_idle": 0, **pools}), min_level=Level.NONE
+            PoolSettings(**{"kept": (Shape("host"),), "least_idle": 0, **pools}),
+            min_level=Level.NONE,
+            outside=Outside(OperatorRules.parse(private.split())),
         )
         node = Node(backend or ProcessBackend(tmp_path), HostOnly(), settings, has_memory=has_memory)
         nodes.append(node)

@@ -9,6 +9,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
 from hub_server.sandbox_node.control import control_routes
 from hub_server.sandbox_node.node import Node
@@ -182,3 +185,46 @@ async def test_a_burst_of_creations_loses_none(make_node: MakeNode) -> None:
 
         states = await asyncio.gather(*(live(number) for number in range(40)))
     assert set(states) == {"running"}
+
+
+FETCH = """
+import sys, urllib.error, urllib.request
+try:
+    print(urllib.request.urlopen(sys.stdin.read(), timeout=10).read().decode())
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+
+
+async def test_whom_a_sandbox_may_reach_is_set_and_changed_while_it_runs(make_node: MakeNode) -> None:
+    async def origin(request: Request) -> Response:
+        return PlainTextResponse("reached")
+
+    node = await make_node(private="127.0.0.1")
+    async with served(node) as api, loopback.served(Starlette(routes=[Route("/", origin)])) as url:
+        target = url.removeprefix("http://")
+        await create(api, egress={"allowlist": [target]})
+        await create(api, "alone")
+
+        async def reached() -> str:
+            # Through the variables that lead to the proxy: these sandboxes are plain processes.
+            sandbox = node.get("one")
+            env = {"NO_PROXY": "", "no_proxy": ""}
+            return (await sandbox.run_python(FETCH, stdin=url.encode(), env=env)).stdout.decode().strip()
+
+        assert await reached() == "reached"
+        assert "HTTP_PROXY" not in node.get("alone").environment
+        path = "/control/sandboxes/one/egress"
+        assert (await api.get(path)).json()["policy"] == {"allowlist": [target], "denylist": None}
+        closed = await api.put(path, json={"allowlist": [], "denylist": None})
+        assert closed.json() == {
+            "policy": {"allowlist": [], "denylist": None}, "generation": 2, "applied_generation": 2
+        }  # fmt: skip
+        assert await reached() == "403"
+        await api.put(path, json={"allowlist": None, "denylist": []})
+        assert await reached() == "reached"
+        refused = await api.put(path, json={"allowlist": ["http://no"], "denylist": None})
+        assert refused.status_code == 422
+        assert (await create(api, "two", egress={"allowlist": [], "denylist": []})).status_code == 422
+        await api.delete("/control/sandboxes/one")
+        assert (await api.put(path, json={"allowlist": []})).status_code == 409

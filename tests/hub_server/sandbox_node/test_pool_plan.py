@@ -153,6 +153,17 @@ def test_a_shape_asked_for_once_is_not_made_ahead() -> None:
     assert node.made.count(OTHER) == 1
 
 
+def test_all_pools_together_hold_no_more_than_they_may() -> None:
+    node = simulation(least_idle=2, most_idle=6)
+    shapes = [Shape(f"image:{number}") for number in range(8)]
+    for number in range(400):
+        node.at(number * 0.05, "ask", shapes[number % len(shapes)])
+        node.at(number * 0.05 + 1, "ended", None)
+    while node.now < 60:
+        node.run_until(node.now + 0.05)
+        assert node.plan.idle_count <= 6 + 2  # and what was made for one who left, or just comes
+
+
 def test_two_shapes_never_share_sandboxes() -> None:
     node = simulation(least_idle=4)
     node.run_until(1)
