@@ -11,6 +11,7 @@ import fcntl
 import os
 import resource
 import signal
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -34,6 +35,11 @@ _CAPABILITIES = (
 )  # fmt: skip
 
 _HOST_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+_DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+# What of /proc says more about the machine than about the sandbox: locks tells the open-file locks of everybody, which
+# is a channel between whoever wants one, and interrupts when keys are struck and packets come.
+_MASKED = ("locks", "interrupts", "keys", "key-users", "timer_list", "kcore", "kallsyms", "sysrq-trigger")
+_DEVICES_AT = "devices"  # on the stage
 _HOSTS = "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n"
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
 
@@ -86,7 +92,7 @@ def _become(order: Create, ids: IdRange | None, place: Place, ends: list[int], l
     system_calls.die_with_parent(launcher)  # the kernel forgets it when ids change
     _arrange_descriptors([ends[0], ends[1]], jobs, userns, seccomp)
     agent = _agent(place, len(jobs))
-    command = arguments(root, order.shared_memory_bytes, userns=userns is not None)
+    command = arguments(root, place.stage / _DEVICES_AT, order.shared_memory_bytes, userns=userns is not None)
     os.execve(place.bwrap, [place.bwrap, *command, "--", *agent], {})  # noqa: S606 - there is no shell between
 
 
@@ -114,7 +120,7 @@ def _agent(place: Place, joins: int) -> list[str]:
     return [*place.agent, *([groups] if joins else [])]
 
 
-def arguments(root: Path, shared_memory_bytes: int, *, userns: bool) -> list[str]:
+def arguments(root: Path, devices: Path, shared_memory_bytes: int, *, userns: bool) -> list[str]:
     """Return the arguments of bubblewrap, up to the command inside."""
     users = ["--userns", str(_USERNS_FD)] if userns else ["--unshare-user", "--uid", "0", "--gid", "0"]
     return [
@@ -123,8 +129,11 @@ def arguments(root: Path, shared_memory_bytes: int, *, userns: bool) -> list[str
         "--cap-drop", "ALL", *[word for name in _CAPABILITIES for word in ("--cap-add", name)],
         "--clearenv", *[word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)],
         "--bind", str(root), "/", "--proc", "/proc",
+        *[word for name in _MASKED if os.path.exists(f"/proc/{name}")
+          for word in ("--dev-bind", f"{devices}/null", f"/proc/{name}")],
         # The file system that bubblewrap puts on /dev has no limit, so nobody may write to it.
-        "--dev", "/dev", "--perms", "1777", "--size", str(shared_memory_bytes), "--tmpfs", "/dev/shm",  # noqa: S108
+        "--dev", "/dev", *[word for name in _DEVICES for word in ("--dev-bind", f"{devices}/{name}", f"/dev/{name}")],
+        "--perms", "1777", "--size", str(shared_memory_bytes), "--tmpfs", "/dev/shm",  # noqa: S108
         "--remount-ro", "/dev",
         "--chdir", "/", "--seccomp", str(_SECCOMP_FD),
     ]  # fmt: skip
@@ -146,9 +155,33 @@ def _root_filesystem(order: Create, owner: int, idmap: int | None, place: Place)
     if order.root is None:
         for source in place.host_bound:
             # Not mapped: as its owner, the sandbox's root would read what the host keeps from others.
-            system_calls.attach(source, f"{root}{source}", readonly=True)
-    system_calls.attach(place.runtime, f"{root}{runtime.INSIDE}", readonly=True)
+            _share(source, f"{root}{source}", stage)
+    _share(place.runtime, f"{root}{runtime.INSIDE}", stage)
+    _make_devices(stage / _DEVICES_AT)
     return root
+
+
+def _share(source: str, target: str, stage: Path) -> None:
+    """Show a folder of the host read-only, through files of the sandbox's own.
+
+    Bound as it is, the files would be the host's: whoever locks one, or watches one being opened, reaches the host and
+    all sandboxes that way. An overlay of one folder and an empty one has files of its own, with the same content.
+    """
+    empty, bound = stage / "empty", stage / f"shared-{Path(source).name}"
+    empty.mkdir(exist_ok=True)
+    bound.mkdir()
+    system_calls.attach(source, str(bound), readonly=True)
+    flags = system_calls.MS_RDONLY | system_calls.MS_NOSUID | system_calls.MS_NODEV
+    system_calls.mount("overlay", target, "overlay", flags, f"lowerdir={bound}:{empty}")
+
+
+def _make_devices(folder: Path) -> None:
+    """Make the devices of the sandbox itself; of the host's own, locks and watches would be shared as of its files."""
+    folder.mkdir()
+    system_calls.mount("tmpfs", str(folder), "tmpfs", system_calls.MS_NOSUID, "size=64k,nr_inodes=16,mode=0755")
+    for name, (major, minor) in _DEVICES.items():
+        os.mknod(folder / name, stat.S_IFCHR | 0o666, os.makedev(major, minor))
+        os.chmod(folder / name, 0o666)  # noqa: S103 - as everywhere
 
 
 def _own_folders(upper: Path, owner: int) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,6 +16,7 @@ from hub_server.sandbox_node.backends import Backend, RootFilesystem
 from hub_server.sandbox_node.backends.bwrap import BwrapBackend
 from hub_server.sandbox_node.errors import NotPossible
 from hub_server.sandbox_node.sandbox import Sandbox
+from hub_server.sandbox_node.sessions import Output
 from hub_server.sandbox_node.specification import MEBIBYTE, Command, End, EndKind, Finished, Limits
 from tests.hub_server.sandbox_node.attacks.backends_here import PROGRAMS
 
@@ -64,6 +67,18 @@ async def make_sandbox(backend: Backend) -> AsyncIterator[MakeSandbox]:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def sandbox(make_sandbox: MakeSandbox) -> Sandbox:
     return await make_sandbox()
+
+
+async def says(follower: Any, words: bytes, within_s: float = 30) -> bool:
+    """Return whether the command that is followed writes these words before it ends; what it wrote earlier is gone."""
+    heard = b""
+    async with asyncio.timeout(within_s):
+        async for event in follower:
+            if isinstance(event, Output):
+                heard += event.data
+                if words in heard:
+                    return True
+    return False
 
 
 async def write(sandbox: Sandbox, path: str, content: bytes) -> None:
