@@ -81,11 +81,11 @@ class Agent:
             what.allow(frames.credit_of(payload))
         elif kind == frames.SIGNAL and isinstance(what, Job):
             what.signal(payload[0])
-        elif kind == frames.CLOSE and isinstance(what, Stream):
-            what.finish()
-            self._channels.pop(channel, None)
         elif kind == frames.CLOSE and not isinstance(what, Job):
-            what.close()
+            if isinstance(what, Reading | Writing):
+                what.close()
+            else:
+                what.finish()
             self._channels.pop(channel, None)
         if isinstance(what, Writing) and what.is_over:
             self._channels.pop(channel, None)
