@@ -54,7 +54,9 @@ class BwrapBackend:
             raise NotPossible("bubblewrap is not installed", hint="Install it: apt install bubblewrap.")
         program = seccomp.filter_bytes()
         made = await asyncio.to_thread(runtime.prepare, folder)
-        setup = orders.Setup("", bwrap, str(made.folder), list(made.command))
+        stage = folder / "stage"
+        stage.mkdir(exist_ok=True)
+        setup = orders.Setup("", bwrap, str(made.folder), list(made.command), stage=str(stage))
         backend = cls(setup, program, await start_launcher(setup, program))
         try:
             first = await backend.create("first", HOST_IMAGE, Limits())
@@ -120,7 +122,8 @@ class BwrapBackend:
         held["open_files"] = held["file_bytes"] = Held.PER_PROCESS
         notes = list(self.notes)
         if self._groups is None:
-            held["cpu_cores"] = held["memory_bytes"] = Held.NOT
+            held["cpu_cores"] = Held.NOT
+            held["memory_bytes"] = Held.PER_PROCESS
         most = limits.memory_bytes // 2
         if limits.disk_bytes > most:
             # Files are kept in memory, so a full disk must leave some to run in.

@@ -24,6 +24,7 @@ class Setup:
     agent: list[str]  # the command line inside
     oci_kind: str = ""  # a container runtime in bubblewrap's place; the filter is then one of its configuration
     oci_path: str = ""
+    stage: str = ""  # an empty folder, on which a launcher that is not root mounts what it prepares
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from hub_server.sandbox_node.launcher import build, cgroups, host_root, oci, orders, system_calls
+from hub_server.sandbox_node.launcher import build, cgroups, host_root, oci, orders, root_filesystem, system_calls
 from hub_server.sandbox_node.launcher.uids import IdRange, IdRanges
 
 UIDS_FIRST = 0x70000000  # above what systemd gives to containers, below what does not fit a signed number
@@ -168,41 +168,32 @@ def main(descriptor: int) -> None:
 def _prepared(
     setup: orders.Setup, descriptors: list[int], channel: socket.socket
 ) -> tuple[Launcher, cgroups.Groups | None, orders.Ready]:
-    notes: list[str] = []
     is_root = os.geteuid() == 0
     seccomp = b""
     for descriptor in descriptors:
         with os.fdopen(descriptor, "rb") as file:
             seccomp = file.read()
     system_calls.adopt_orphans()
-    groups, lacking = cgroups.find(
-        setup.instance, cgroups.mounted(Path("/proc/self/mountinfo").read_text()), is_root=is_root,
-        for_runc=setup.oci_kind == oci.Kind.RUNC,
-    )  # fmt: skip
-    if groups is not None:
-        try:
-            groups.open()
-        except OSError as problem:
-            groups, lacking = None, f"control groups cannot be made: {problem}"
-    if lacking:
-        notes.append(lacking)
-    _SHARED.mkdir(mode=0o755, parents=True, exist_ok=True)
-    ranges = IdRanges(_SHARED / "uids", UIDS_FIRST, UIDS_COUNT)
+    groups, notes = _groups(setup, is_root=is_root)
+    ranges = None
+    if is_root:
+        _SHARED.mkdir(mode=0o755, parents=True, exist_ok=True)
+        ranges = IdRanges(_SHARED / "uids", UIDS_FIRST, UIDS_COUNT)
+    else:
+        notes.append("all sandboxes have the user id of this service, which is not root's")
+        system_calls.become_root_of_ourselves()
     system_calls.keep_mounts_to_ourselves()
-    system_calls.mount("tmpfs", str(_SHARED), "tmpfs", 0, "mode=0755,size=64m")
-    stage = _SHARED / "stage"
-    stage.mkdir()
-    bound = host_root.make(_SHARED / "host")
+    # Where users that are not root can get to; nobody but us sees what we mount there.
+    sources = _sources(_SHARED if is_root else Path(setup.stage), setup.runtime, is_root=is_root)
+    if is_root and not _can_map(sources):
+        notes.append("the kernel cannot show files of images as the sandbox's own; they are nobody's, and read-only")
     place = build.Place(
-        stage=stage,
-        host_root=_SHARED / "host",
-        host_bound=bound,
-        runtime=setup.runtime,
+        sources=sources,
         agent=setup.agent,
         bwrap=setup.bwrap,
         seccomp=seccomp,
         groups=groups,
-        maps_files=True,
+        masked=build.masked_here(),
         oci=_container_runtime(setup, seccomp),
     )
     homes = {name: str(home) for name, home in groups.homes.items()} if groups is not None else {}
@@ -214,6 +205,41 @@ def _container_runtime(setup: orders.Setup, seccomp: bytes) -> oci.Runtime | Non
     if not setup.oci_kind:
         return None
     return oci.Runtime(oci.Kind(setup.oci_kind), setup.oci_path, json.loads(seccomp))
+
+
+def _groups(setup: orders.Setup, *, is_root: bool) -> tuple[cgroups.Groups | None, list[str]]:
+    """Return the control groups, opened, or none and why."""
+    mounts = cgroups.mounted(Path("/proc/self/mountinfo").read_text())
+    for_runc = setup.oci_kind == oci.Kind.RUNC
+    groups, lacking = cgroups.find(setup.instance, mounts, is_root=is_root, for_runc=for_runc)
+    if groups is not None:
+        try:
+            groups.open()
+        except OSError as problem:
+            groups, lacking = None, f"no control groups can be made: {problem}"
+    return groups, [lacking] if lacking else []
+
+
+def _sources(base: Path, runtime: str, *, is_root: bool) -> root_filesystem.Sources:
+    """Prepare what all sandboxes' file systems are made of, in a file system that ends with this process."""
+    system_calls.mount(
+        "tmpfs", str(base), "tmpfs", system_calls.MS_NOSUID | system_calls.MS_NODEV, "mode=0755,size=64m"
+    )
+    stage, host = base / "stage", base / "host"
+    stage.mkdir()
+    bound = host_root.make(host)
+    return root_filesystem.Sources(stage, host, bound, runtime, is_root=is_root)
+
+
+def _can_map(sources: root_filesystem.Sources) -> bool:
+    """Tell whether a folder can be shown with other owners."""
+    userns = system_calls.user_namespace(UIDS_FIRST, IdRange(0, UIDS_FIRST).mapping)
+    probe = sources.stage.with_name("probe")
+    probe.mkdir()
+    try:
+        return root_filesystem.attach_mapped(str(sources.host_root), str(probe), userns)
+    finally:
+        os.close(userns)
 
 
 if __name__ == "__main__":
