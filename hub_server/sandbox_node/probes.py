@@ -207,8 +207,8 @@ def _lay_over(folder: Path) -> str:
     for path in (stage, image):
         path.mkdir()
     (image / "file").write_text("x")
-    first, mapping = 0x70000000, "0 1879048192 65536"
-    users = system_calls.user_namespace(first, first, mapping, mapping)
+    first = 0x70000000
+    users = system_calls.user_namespace(first, f"0 {first} 65536")
     system_calls.keep_mounts_to_ourselves()
     system_calls.mount("tmpfs", str(stage), "tmpfs", 0, "size=1m,nr_inodes=64")
     for name in ("lower", "upper", "work", "root"):
