@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import pytest_asyncio
 
 from hub_server.sandbox_node.backends import Backend, RootFilesystem
 from hub_server.sandbox_node.backends.bwrap import BwrapBackend
+from hub_server.sandbox_node.backends.oci import OciBackend, runtime_of
 from hub_server.sandbox_node.errors import NotPossible
 from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.sessions import Output
-from hub_server.sandbox_node.specification import MEBIBYTE, Command, End, EndKind, Finished, Limits
+from hub_server.sandbox_node.specification import MEBIBYTE, Command, End, EndKind, Finished, Level, Limits
 from tests.hub_server.sandbox_node.attacks.backends_here import PROGRAMS
 
 HOST = RootFilesystem("host:latest", None, {})
@@ -32,14 +34,22 @@ def backend_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("backends")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["bwrap"])
-async def backend(request: pytest.FixtureRequest, backend_folder: Path) -> AsyncIterator[Backend]:
-    if shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=["bwrap", *(pytest.param(f"oci-{kind}", marks=pytest.mark.slow) for kind in ("crun", "runc", "runsc"))],
+)
+async def backend(request: pytest.FixtureRequest, backend_folder: Path) -> AsyncIterator[BwrapBackend]:
+    program = request.param.removeprefix("oci-")
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
     try:
-        made = await BwrapBackend.open(backend_folder)
+        if program == "bwrap":
+            made = await BwrapBackend.open(backend_folder)
+        else:
+            made = await OciBackend.open_with(backend_folder, runtime_of(program))
     except NotPossible as problem:
-        pytest.skip(f"{request.param} makes no sandbox on this host: {problem}")
+        pytest.skip(f"{program} makes no sandbox on this host: {problem}")
     yield made
     await made.close()
 
@@ -51,6 +61,8 @@ async def make_sandbox(backend: Backend) -> AsyncIterator[MakeSandbox]:
     numbers = itertools.count()
 
     async def make(limits: Limits = SMALL, *, programs: bool = True) -> Sandbox:
+        if backend.level is Level.GVISOR:  # which runs inside the limits of its sandbox itself
+            limits = replace(limits, cpu_cores=2.0, memory_bytes=limits.memory_bytes + 256 * MEBIBYTE)
         name = f"attacked-{next(numbers)}"
         sandbox = Sandbox(name, HOST.name, await backend.create(name, HOST, limits), {})
         made.append(sandbox)

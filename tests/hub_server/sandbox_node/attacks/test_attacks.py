@@ -18,7 +18,8 @@ import pytest_asyncio
 
 from hub_server.sandbox_node.backends import Backend
 from hub_server.sandbox_node.sandbox import Sandbox
-from hub_server.sandbox_node.specification import Level
+from hub_server.sandbox_node.sessions import Output
+from hub_server.sandbox_node.specification import Command, Level
 from tests.hub_server.sandbox_node.attacks.backends_here import ALLOWED, ATTACKING, PROGRAMS, attacks, outcomes
 from tests.hub_server.sandbox_node.attacks.conftest import program
 
@@ -38,10 +39,25 @@ async def said(sandbox: Sandbox, backend: Backend) -> AsyncIterator[Said]:
         abstract.listen()
         reachable = {"HOST_PORT": str(server.getsockname()[1]), "HOST_ABSTRACT": name}
         for file in ATTACKING:
-            finished = await program(sandbox, file, env=reachable)
-            assert finished.exit_code == 0, finished.stderr.decode()
-            found |= {(file, attack): how for attack, how in outcomes(finished.stdout).items()}
+            found |= {(file, attack): how for attack, how in (await _said_by(sandbox, file, reachable)).items()}
     yield found
+
+
+async def _said_by(sandbox: Sandbox, file: str, env: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """Run the attacks of a file; what was not said because the sandbox had ended is said to be so."""
+    argv = ["python3", f"/tmp/programs/{file}.py"]
+    _, follower = await sandbox.start_followed(Command(argv, env=env, timeout_s=60))
+    heard, ended = {"stdout": b"", "stderr": b""}, None
+    async for event in follower:
+        if isinstance(event, Output):
+            heard[event.stream] += event.data
+        else:
+            ended = event
+    said = outcomes(heard["stdout"])
+    if not sandbox.end.done():
+        assert ended is not None
+        assert ended.exit_code == 0, heard["stderr"].decode()
+    return {name: said.get(name, ("ended", "the sandbox")) for program, name in attacks() if program == file}
 
 
 @in_one_loop
@@ -51,19 +67,24 @@ async def test_an_attack_is_tried_and_refused(said: Said, backend: Backend, file
     if outcome == "not here":
         pytest.skip(f"this machine has none: {how}")
     if (file, attack) in ALLOWED.get(backend.name, {}):
-        assert outcome == "through", "the table of what is allowed says otherwise"
+        assert outcome in ("through", "ended"), "the table of what is allowed says otherwise"
         return
     assert outcome == "refused", how
 
 
 @in_one_loop
 async def test_all_attacks_were_tried(said: Said) -> None:
-    assert set(said) == set(attacks())
-    assert len(said) > 70
+    assert len(said) == len(attacks()) > 70
+    assert [attack for attack, (outcome, _) in said.items() if outcome == "ended"] in (
+        [],
+        [("process_one", "every_signal")],
+    )
 
 
 @in_one_loop
 async def test_the_sandbox_lives_after_all_attacks(said: Said, sandbox: Sandbox, backend: Backend) -> None:
+    if ("process_one", "every_signal") in ALLOWED.get(backend.name, {}):
+        pytest.skip(ALLOWED[backend.name]["process_one", "every_signal"])
     assert await sandbox.is_alive()
     assert (await program(sandbox, "probe")).exit_code == 0
     assert (await sandbox.run_python("print(6 * 7)", timeout_s=20)).stdout == b"42\n"

@@ -58,7 +58,7 @@ def capabilities():
 
 @attack(harmless=True)
 def gaining_rights_by_starting_a_program():
-    if _status()["NoNewPrivs"].strip() != "1":
+    if LIBC.prctl(39, 0, 0, 0, 0) != 1:  # PR_GET_NO_NEW_PRIVS
         raise Through("set-uid programs give their rights")
     return "no_new_privs is set"
 
@@ -128,7 +128,7 @@ def the_kernels_memory():
             if not os.read(descriptor, 64).strip(b"\0"):
                 raise OSError(errno.EACCES, "it is empty")
 
-        return refused_file(path, os.O_RDONLY | os.O_NONBLOCK, (*ABSENT_OR_DENIED, errno.EAGAIN), some)
+        return refused_file(path, os.O_RDONLY | os.O_NONBLOCK, (*ABSENT_OR_DENIED, errno.EAGAIN, errno.EBADFD), some)
 
     paths = (
         "/proc/kcore", "/proc/kmsg", "/proc/kpagecount", "/proc/kpageflags", "/proc/kpagecgroup", "/proc/vmallocinfo",
@@ -314,10 +314,8 @@ def processes_of_the_host():
     seen = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
     if 1 not in seen or os.getpid() not in seen:
         raise RuntimeError(f"not even itself is in /proc: {seen}")
-    with open("/proc/sys/kernel/ns_last_pid") as file:
-        last = int(file.read())
-    if last > 5000 or len(seen) > 30:
-        raise Through(f"{len(seen)} processes, the last is {last}")
+    if max(seen) > 5000 or len(seen) > 30:
+        raise Through(f"{len(seen)} processes, the last is {max(seen)}")
     return f"sees {seen}"
 
 
@@ -326,7 +324,7 @@ def a_terminal_of_the_host():
     try:
         os.close(os.open("/dev/tty", os.O_RDWR))
     except OSError as problem:
-        if problem.errno in (errno.ENXIO, errno.ENOENT, errno.EACCES, errno.EPERM):
+        if problem.errno in (errno.ENXIO, errno.ENOENT, errno.EACCES, errno.EPERM, errno.EIO):
             return "/dev/tty: " + errno.errorcode[problem.errno]
         raise
     raise Through("it has a controlling terminal")
