@@ -16,10 +16,11 @@ from pathlib import Path
 
 from hub_server.sandbox_node import seccomp
 from hub_server.sandbox_node.backends import RootFilesystem
-from hub_server.sandbox_node.errors import NotPossible, NotStarted
-from hub_server.sandbox_node.launcher import cgroups, orders, runtime
+from hub_server.sandbox_node.errors import NotPossible, NotStarted, SandboxError
+from hub_server.sandbox_node.launcher import build, cgroups, orders, runtime
 from hub_server.sandbox_node.launcher.client import LauncherClient
 from hub_server.sandbox_node.link import AgentLink
+from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.specification import MEBIBYTE, End, EndKind, Enforcement, Held, Level, Limits
 
 HOST_IMAGE = RootFilesystem(name="host", path=None, environment={})
@@ -37,8 +38,7 @@ class BwrapBackend:
     def __init__(self, setup: orders.Setup, program: bytes, client: LauncherClient) -> None:
         self._setup, self._program, self._client = setup, program, client
         self._groups = cgroups.of_launcher(client.ready.groups, client.ready.homes) if client.ready.groups else None
-        contained = self._groups is not None and client.ready.own_uid
-        self.level = Level.CONTAINER if contained else Level.RESTRICTED
+        self.level = Level.RESTRICTED  # until it was examined
         self.notes: list[str] = list(client.ready.notes)
         self._starting = asyncio.Lock()
 
@@ -59,12 +59,30 @@ class BwrapBackend:
         setup = orders.Setup("", bwrap, str(made.folder), list(made.command), stage=str(stage))
         backend = cls(setup, program, await start_launcher(setup, program))
         try:
-            first = await backend.create("first", HOST_IMAGE, Limits())
-            await first.destroy()
-        except NotStarted as problem:
+            await backend.examine()
+        except SandboxError as problem:
             await backend.close()
             raise NotPossible(f"bubblewrap makes no sandbox here: {problem.detail}", problem.hint) from problem
         return backend
+
+    async def examine(self) -> None:
+        """Make a sandbox, look from inside and outside at what holds it, and set the level by that.
+
+        Raises:
+            SandboxError: none can be made, or it is less confined than it is to be.
+        """
+        first = await self.create("first", HOST_IMAGE, Limits())
+        try:
+            inside = Sandbox("first", HOST_IMAGE.name, first, {})
+            status = dict(line.split(":\t", 1) for line in (await _text(inside, "/proc/self/status")).splitlines())
+            more = int(status["CapBnd"], 16) & ~sum(1 << number for number in build.CAPABILITIES.values())
+            if (status["Seccomp"], status["NoNewPrivs"], more) != ("2", "1", 0):
+                raise NotPossible("a sandbox made here has no filter of system calls, or more capabilities than it may")
+            own_uid = int((await _text(inside, "/proc/self/uid_map")).split()[1]) not in (0, os.geteuid())
+            held = self._groups is not None and self._groups.hold("first")
+            self.level = Level.CONTAINER if own_uid and held else Level.RESTRICTED
+        finally:
+            await first.destroy()
 
     async def create(self, sandbox_id: str, image: RootFilesystem, limits: Limits) -> BwrapSandbox:
         """Make a sandbox; its agent answers when this returns.
@@ -80,28 +98,24 @@ class BwrapBackend:
             limits=enforcement.limits,
             shared_memory_bytes=min(_MOST_SHARED_MEMORY, enforcement.limits.memory_bytes // 4),
         )
-        inner, outer = _pipes()
+        inner, (we_read, we_write, we_hear) = _pipes()
+        link = await AgentLink.over(we_read, we_write)
         try:
-            ended = await client.create(order, inner)
-        except NotStarted:
-            for descriptor in outer:
-                os.close(descriptor)
-            raise
-        finally:
-            for descriptor in inner:
-                os.close(descriptor)
-        link = await AgentLink.over(outer[0], outer[1])
-        sandbox = BwrapSandbox(sandbox_id, client, link, enforcement, ended, self._groups)
-        try:
+            try:
+                ended = await client.create(order, inner)
+            finally:
+                for descriptor in inner:
+                    os.close(descriptor)
             await link.ready(_READY_WITHIN_S)
         except BaseException as problem:
-            await sandbox.destroy()
-            if isinstance(problem, NotStarted) and (complaint := _complaint(outer[2])):
+            link.close()
+            await client.destroy(sandbox_id)
+            if isinstance(problem, NotStarted) and (complaint := _complaint(we_hear)):
                 raise NotStarted(f"the sandbox could not be made: {complaint}") from problem
             raise
         finally:
-            os.close(outer[2])
-        return sandbox
+            os.close(we_hear)
+        return BwrapSandbox(sandbox_id, client, link, enforcement, ended, self._groups)
 
     async def close(self) -> None:
         """Destroy all sandboxes, and end the launcher."""
@@ -171,6 +185,10 @@ class BwrapSandbox:
     def oom_kills(self) -> int | None:
         """Return how many of its processes were killed for want of memory; None where the host does not count."""
         return self._groups.oom_kills(self._id) if self._groups is not None else None
+
+
+async def _text(sandbox: Sandbox, path: str) -> str:
+    return b"".join([part async for part in sandbox.read_file(path)]).decode()
 
 
 async def start_launcher(setup: orders.Setup, program: bytes) -> LauncherClient:

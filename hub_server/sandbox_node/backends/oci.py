@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hub_server.sandbox_node import seccomp
 from hub_server.sandbox_node.backends.bwrap import HOST_IMAGE, BwrapBackend, start_launcher
-from hub_server.sandbox_node.errors import NotPossible, NotStarted
+from hub_server.sandbox_node.errors import NotPossible, SandboxError
 from hub_server.sandbox_node.launcher import orders, runtime
 from hub_server.sandbox_node.launcher.client import LauncherClient
 from hub_server.sandbox_node.launcher.oci import Kind
@@ -79,8 +79,6 @@ class OciBackend(BwrapBackend):
         super().__init__(setup, program, client)
         self.name = f"oci ({setup.oci_kind})"
         self.runtime = found
-        if setup.oci_kind == Kind.RUNSC and self._groups is not None:
-            self.level = Level.GVISOR
 
     @classmethod
     async def open_with(cls, folder: Path, found: FoundRuntime) -> OciBackend:
@@ -98,12 +96,25 @@ class OciBackend(BwrapBackend):
         setup = orders.Setup("", "", str(made.folder), list(made.command), found.kind.value, found.path)
         backend = cls(setup, program, await start_launcher(setup, program), found)
         try:
-            first = await backend.create("first", HOST_IMAGE, Limits())
-            await first.destroy()
-        except NotStarted as problem:
+            await backend.examine()
+        except SandboxError as problem:
             await backend.close()
             raise NotPossible(f"{found.kind.value} makes no sandbox here: {problem.detail}", problem.hint) from problem
         return backend
+
+    async def examine(self) -> None:
+        """Make a sandbox, and look at what holds it; of one of gVisor the kernel inside says nothing of ours.
+
+        Raises:
+            SandboxError: none can be made, or it is less confined than it is to be.
+        """
+        if self._setup.oci_kind != Kind.RUNSC:
+            await super().examine()
+            return
+        first = await self.create("first", HOST_IMAGE, Limits())
+        held = self._groups is not None and self._groups.hold("first")
+        self.level = Level.GVISOR if held else Level.RESTRICTED
+        await first.destroy()
 
     def _enforcement(self, limits: Limits) -> Enforcement:
         if self._setup.oci_kind != Kind.RUNSC:

@@ -28,10 +28,10 @@ FAILED_STATUS = 70
 _FIRST_GROUP_FD, _USERNS_FD, _SECCOMP_FD, _ABOVE_ALL = 3, 8, 9, 10
 
 # What root may do inside, over the files, ids and processes of its own namespaces only.
-_CAPABILITIES = (
-    "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
-    "CAP_NET_BIND_SERVICE",
-)  # fmt: skip
+CAPABILITIES = {
+    "CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_FOWNER": 3, "CAP_FSETID": 4, "CAP_KILL": 5, "CAP_SETGID": 6,
+    "CAP_SETUID": 7, "CAP_NET_BIND_SERVICE": 10,
+}  # fmt: skip
 # The namespace of a launcher that is not root has one user in it, so there is nobody to become.
 _ONE_USER = "0 0 1"
 
@@ -109,7 +109,7 @@ def _become_runtime(
         jobs = []  # its processes are none of the host's
     command = oci.prepare(
         runs, order, ids, prepared.root, agent=_agent(place, len(jobs)), environment=_ENVIRONMENT,
-        capabilities=_CAPABILITIES, joins=len(jobs),
+        capabilities=list(CAPABILITIES), joins=len(jobs),
     )  # fmt: skip
     _arrange_descriptors([ends[0], ends[1]], jobs, None, None)
     os.execvpe(command[0], command, _HOST_ENVIRONMENT)  # noqa: S606 - there is no shell between
@@ -130,7 +130,7 @@ def arguments(prepared: root_filesystem.Prepared, masked: list[str]) -> list[str
         "--userns", str(_USERNS_FD),
         "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
         "--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "sandbox",
-        "--cap-drop", "ALL", *[word for name in _CAPABILITIES for word in ("--cap-add", name)],
+        "--cap-drop", "ALL", *[word for name in CAPABILITIES for word in ("--cap-add", name)],
         "--clearenv", *[word for name, value in _ENVIRONMENT.items() for word in ("--setenv", name, value)],
         "--bind", str(prepared.root), "/", "--dev-bind", str(prepared.devices), "/dev", "--proc", "/proc", *masks,
         "--chdir", "/", "--seccomp", str(_SECCOMP_FD),

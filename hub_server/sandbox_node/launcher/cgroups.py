@@ -127,6 +127,10 @@ class Groups:
             home.joinpath(sandbox, "cgroup.procs").write_text("0")
         return [os.open(home / sandbox / JOBS / "cgroup.procs", os.O_WRONLY) for home in limiting]
 
+    def hold(self, sandbox: str) -> bool:
+        """Tell whether the sandbox is in a group of every controller."""
+        return all(processes_below(home / sandbox) for home in self.homes.values())
+
     def processes(self, sandbox: str) -> list[int]:
         """Return the process ids that are in the sandbox's groups."""
         return processes_below(next(iter(self.homes.values())) / sandbox)

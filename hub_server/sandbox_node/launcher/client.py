@@ -137,4 +137,4 @@ class LauncherClient:
             if not future.done():
                 future.set_result(orders.Ended(name, 9, agent_oom_killed=False))
         self._ended.clear()
-        self._process.poll()
+        asyncio.get_running_loop().run_in_executor(None, self._process.wait)
