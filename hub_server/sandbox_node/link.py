@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hub_server.sandbox_node.agent.inside import frames
-from hub_server.sandbox_node.agent.inside.frames import Decoder, Malformed, decoded
+from hub_server.sandbox_node.agent.inside.frames import Decoder, Malformed
 from hub_server.sandbox_node.errors import NotStarted
 
 _READ_SIZE = 256 * 1024
@@ -26,6 +27,21 @@ class Frame(NamedTuple):
 
 
 GONE = -1  # the agent ended: nothing more comes on any channel
+
+
+def decoded(payload: bytes) -> dict[str, Any]:
+    """Return the answer that a frame carries.
+
+    Raises:
+        Malformed: it carries something else.
+    """
+    try:
+        value = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(str(error)) from None
+    if not isinstance(value, dict):
+        raise Malformed("no object")
+    return value
 
 
 class Channel:
@@ -82,6 +98,10 @@ class Channel:
     def send(self, kind: int, payload: bytes = b"") -> None:
         """Send a frame that is no bytes."""
         self.link.send(frames.frame(kind, self.number, payload))
+
+    def ask(self, kind: int, **request: Any) -> None:
+        """Send a request."""
+        self.link.send(frames.request_frame(kind, self.number, request))
 
     def close(self) -> None:
         """Take nothing more of this channel."""

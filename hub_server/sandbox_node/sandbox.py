@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import signal
 import time
 from collections.abc import (
@@ -23,7 +22,7 @@ from typing import Any, Literal, NoReturn
 from hub_server.sandbox_node.agent.inside import frames
 from hub_server.sandbox_node.backends import Confined
 from hub_server.sandbox_node.errors import FileRefused, Gone, NoSession, NotStarted, SessionTaken
-from hub_server.sandbox_node.link import GONE, Channel, Frame
+from hub_server.sandbox_node.link import GONE, Channel, Frame, decoded
 from hub_server.sandbox_node.sessions import Output, Session, failure_of
 from hub_server.sandbox_node.specification import MEBIBYTE, Command, End, Ended, EndKind, Finished
 
@@ -235,7 +234,7 @@ class Sandbox:
         self, kind: int, request: dict[str, Any], command: Command, uuid: str | None
     ) -> tuple[Session, Any]:
         channel = self._link.open()
-        channel.send(kind, json.dumps(request).encode())
+        channel.ask(kind, **request)
         session = Session(channel, command, uuid)
         kills_before = self._confined.oom_kills()
         try:
@@ -410,7 +409,7 @@ class Sandbox:
         """
         with self.using():
             channel = self._link.open()
-            channel.send(frames.WRITE, json.dumps({"path": path, "mode": mode, "most_bytes": most_bytes}).encode())
+            channel.ask(frames.WRITE, path=path, mode=mode, most_bytes=most_bytes)
             try:
                 async for chunk in chunks:
                     if channel.has_more:  # a refusal: the rest need not come
@@ -445,7 +444,7 @@ class Sandbox:
         """
         self._check()
         channel = self._link.open()
-        channel.send(frames.READ, json.dumps({"path": path, "offset": offset, "length": length}).encode())
+        channel.ask(frames.READ, path=path, offset=offset, length=length)
         try:
             facts = await self._answer(channel)
         except BaseException:
@@ -478,7 +477,7 @@ class Sandbox:
         """
         with self.using():
             channel = self._link.open()
-            channel.send(frames.CONNECT, json.dumps({"port": port}).encode())
+            channel.ask(frames.CONNECT, port=port)
             frame = await channel.receive()
             if frame.kind == frames.STARTED:
                 return Stream(channel)
@@ -499,20 +498,20 @@ class Sandbox:
         with self.using():
             self._link.on_connection = lambda channel: self._spawn(on_connection(Stream(channel)))
             channel = self._link.open()
-            channel.send(frames.LISTEN, json.dumps({"port": port}).encode())
+            channel.ask(frames.LISTEN, port=port)
             frame = await channel.receive()
             channel.close()
             if frame.kind == GONE:
                 await self._raise_gone()
             if frame.kind != frames.REPLY:
                 raise failure_of(frame)
-            return int(frames.decoded(frame.payload)["port"])
+            return int(decoded(frame.payload)["port"])
 
     # One question, one answer.
 
     async def _ask(self, kind: int, request: dict[str, Any]) -> dict[str, Any]:
         channel = self._link.open()
-        channel.send(kind, json.dumps(request).encode())
+        channel.ask(kind, **request)
         try:
             return await self._answer(channel)
         finally:
@@ -522,7 +521,7 @@ class Sandbox:
         frame: Frame = await channel.receive()
         if frame.kind == GONE:
             await self._raise_gone()
-        said = frames.decoded(frame.payload)
+        said = decoded(frame.payload)
         if frame.kind == frames.REPLY:
             return said
         raise FileRefused(said["kind"], said["message"])

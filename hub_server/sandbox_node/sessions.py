@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from hub_server.sandbox_node.agent.inside import frames
 from hub_server.sandbox_node.errors import NotPossible, NotStarted, SandboxError
-from hub_server.sandbox_node.link import GONE, Channel, Frame
+from hub_server.sandbox_node.link import GONE, Channel, Frame, decoded
 from hub_server.sandbox_node.specification import MEBIBYTE, Command, Ended
 
 _KILLED = 128 + signal.SIGKILL
@@ -57,7 +57,7 @@ class Session:
         """
         frame = await self._channel.receive()
         if frame.kind == frames.STARTED:
-            self.pid = int(frames.decoded(frame.payload)["pid"])
+            self.pid = int(decoded(frame.payload)["pid"])
             return
         self._channel.close()
         raise failure_of(frame)
@@ -151,7 +151,7 @@ class Session:
                     await follower.room()
                     follower.put(output)
             elif frame.kind == frames.ENDED:
-                self._settle(judge(_ended(frames.decoded(frame.payload))))
+                self._settle(judge(_ended(decoded(frame.payload))))
             elif frame.kind == GONE:
                 self.lost = True
                 self._settle(judge(Ended(_LOST_EXIT_CODE, signal=signal.SIGKILL)))
@@ -231,7 +231,7 @@ def failure_of(frame: Frame) -> SandboxError:
     if frame.kind == GONE:
         return NotStarted("the sandbox ended")
     with contextlib.suppress(frames.Malformed, KeyError):
-        said: dict[str, Any] = frames.decoded(frame.payload)
+        said: dict[str, Any] = decoded(frame.payload)
         if said["kind"] == "no_python":
             return NotPossible(str(said["message"]), "use an image with python3")
         return NotStarted(str(said["message"]))

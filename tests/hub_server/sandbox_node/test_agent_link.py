@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hub_server.sandbox_node.agent.inside import frames
 from hub_server.sandbox_node.agent.inside.frames import Decoder, Malformed
 from hub_server.sandbox_node.errors import NotStarted
-from hub_server.sandbox_node.link import GONE, AgentLink
+from hub_server.sandbox_node.link import GONE, AgentLink, decoded
 from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.sessions import Output
 from hub_server.sandbox_node.specification import Command
@@ -105,3 +105,27 @@ async def test_connections_go_both_ways_through_a_sandbox(plain_sandbox: Sandbox
         assert (await session.wait()).exit_code == 0
     with pytest.raises(ConnectionRefusedError):
         await plain_sandbox.connect(int(said.data))
+
+
+@given(
+    st.dictionaries(st.text(max_size=20), st.none() | st.booleans() | st.integers() | st.text(max_size=50), max_size=6)
+)
+def test_answers_are_json_whatever_they_say(said: dict[str, object]) -> None:
+    [(_, _, payload)] = Decoder().feed(frames.json_frame(frames.REPLY, 7, said))
+    assert decoded(payload) == said
+
+
+def test_a_name_that_is_no_unicode_comes_through() -> None:
+    [(_, _, payload)] = Decoder().feed(
+        frames.json_frame(frames.REPLY, 7, {"name": b"\xff.txt".decode("utf-8", "surrogateescape")})
+    )
+    assert decoded(payload) == {"name": "\udcff.txt"}
+
+
+def test_requests_come_out_as_they_went_in_and_nonsense_is_refused() -> None:
+    request = {"argv": ["a", "ü\udcff"], "env": {"A": "b"}, "timeout_s": 1.5, "user": None, "stdin": True}
+    [(_, _, payload)] = Decoder().feed(frames.request_frame(frames.START, 7, request))
+    assert frames.requested(payload) == request
+    for nonsense in (b"", b"\0", b"i\1", b"nonsense"):
+        with pytest.raises(Malformed):
+            frames.requested(nonsense)

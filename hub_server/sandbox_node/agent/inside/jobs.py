@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
-from collections.abc import Callable
-from functools import partial
 
 from . import kernel
 from .frames import CHUNK, ENDED, FAILED, STARTED, STDERR, STDOUT, WINDOW, credit_frame, json_frame
 from .loop import Loop
+from .signals import signal
 
 TYPE_CHECKING = False  # typing itself takes long to import
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 # What the agent does not want to die of, and no command may inherit; the last two are ignored by Python itself.
@@ -77,7 +76,7 @@ class Job:
         self._input_ends = False
         self.timed_out = self.was_cut = False
         for kind, fd in self._fds.items():
-            loop.watch(fd, select.EPOLLIN, partial(self._read, kind))
+            loop.watch(fd, select.EPOLLIN, self._reader(kind))
         timeout_s = request.get("timeout_s")
         self._timer = loop.after(timeout_s, self._time_out) if timeout_s is not None else None
         self.on_overrun: Callable[[Job], None] = _no_overrun
@@ -89,7 +88,13 @@ class Job:
         self._credit += size
         self._go_on()
 
-    def _read(self, kind: int, _events: int) -> None:
+    def _reader(self, kind: int) -> Callable[[int], None]:
+        def read(_events: int) -> None:
+            self._read(kind)
+
+        return read
+
+    def _read(self, kind: int) -> None:
         """Pass on what one pipe holds, as far as the node wants it."""
         fd = self._fds.get(kind)
         if fd is None:
@@ -127,7 +132,7 @@ class Job:
         for kind in waiting:
             fd = self._fds.get(kind)
             if fd is not None:
-                self._loop.watch(fd, select.EPOLLIN, partial(self._read, kind))
+                self._loop.watch(fd, select.EPOLLIN, self._reader(kind))
 
     def _drop(self, kind: int) -> None:
         fd = self._fds.pop(kind, None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
-import signal
+
+from .signals import signal
 
 _SET_DUMPABLE, _SET_CHILD_SUBREAPER, _SET_PARENT_DEATH_SIGNAL = 4, 36, 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -28,6 +28,8 @@ def end_with_parent() -> None:
 
 def limit_memory(size: int) -> None:
     """Let this process and each below it have at most `size` bytes of private memory."""
+    import resource
+
     resource.setrlimit(resource.RLIMIT_DATA, (size, size))
     resource.setrlimit(resource.RLIMIT_STACK, (min(size, 64 * 1024**2), size))
 

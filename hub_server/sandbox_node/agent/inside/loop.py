@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
 import os
 import select
-import signal
 import time
-from collections.abc import Callable
 
 from .frames import Decoder, frame
+from .signals import signal
 
 TYPE_CHECKING = False  # typing itself takes long to import
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 _READ_SIZE = 256 * 1024
@@ -71,7 +70,8 @@ class Loop:
         """Call once after `delay_s`; the answer is what `cancel` takes."""
         self._sequence += 1
         entry: list[Any] = [time.monotonic() + delay_s, self._sequence, call]
-        heapq.heappush(self._later, entry)
+        self._later.append(entry)
+        self._later.sort()  # by time; few at once
         return entry
 
     @staticmethod
@@ -136,7 +136,7 @@ class Loop:
 
     def _ring(self) -> None:
         while self._later and self._later[0][0] <= time.monotonic():
-            heapq.heappop(self._later)[2]()
+            self._later.pop(0)[2]()
 
     def _read(self) -> bytes:
         try:

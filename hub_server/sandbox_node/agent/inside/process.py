@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 
 from . import frames, kernel
 from .files import Reading, Writing, facts
-from .frames import Malformed, decoded, json_frame
+from .frames import Malformed, json_frame, requested
 from .jobs import IGNORED, Job, Pipes, Refused, Starter, failed_frame, started_frame
 from .loop import Loop, NodeGone
+from .signals import signal
 
 # Most sandboxes run a command or two and end: what those do not need is imported when something needs it.
 TYPE_CHECKING = False
@@ -57,7 +57,7 @@ class Agent:
         handler = self._handlers.get(kind)
         try:
             if handler is not None:
-                handler(channel, decoded(payload))
+                handler(channel, requested(payload))
             elif kind == frames.WARM:
                 self._zygote().warm()
             elif kind == frames.PING:
