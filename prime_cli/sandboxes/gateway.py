@@ -316,8 +316,9 @@ class _Counted:
     def read(self, size: int = -1) -> bytes:
         """Read on, and tell."""
         data = self._source.read(size)
-        self._done += len(data)
-        self._progress(self._done, self._total)
+        if data:  # the end is not told twice
+            self._done += len(data)
+            self._progress(self._done, self._total)
         return data
 
 
