@@ -1,4 +1,4 @@
-"""A root file system with bash and Python, made of this machine's own files: as small as an image can be that has both."""
+"""A root file system with bash and Python, made of this machine's own files: about as small as it can be."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "tkinter", "ensurepip", "__p
 
 
 def write_python_image(path: Path) -> None:
-    """Write it as a tar archive, with `python`, `python3`, `bash` and `sh`; skips the test where this machine has none."""
+    """Write it as a tar archive, with `python`, `python3`, `bash` and `sh`; skips where there is none here."""
     python = Path("/usr/bin/python3").resolve()
     if not python.exists():
         pytest.skip("this machine has no /usr/bin/python3 to make an image of")

@@ -27,7 +27,15 @@ class Sized:
     prompt_tokens: int = 3
 
 
-Answer = Callable[[list[dict[str, Any]]], "str | Refusal | Sized"]
+@dataclass(frozen=True)
+class ToolCall:
+    """An answer that calls a tool."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+Answer = Callable[[list[dict[str, Any]]], "str | Refusal | Sized | ToolCall"]
 
 
 @contextlib.contextmanager
@@ -56,7 +64,7 @@ def scripted_model(
             if isinstance(text, Refusal):
                 self._send({"error": {"message": text.message}}, status=text.status)
             else:
-                self._send(completion(body, text if isinstance(text, str) else _cut(text, body)))
+                self._send(completion(body, _cut(text, body) if isinstance(text, Sized) else text))
 
         def _send(self, body: dict[str, Any], status: int = 200) -> None:
             data = json.dumps(body).encode()
@@ -85,8 +93,16 @@ def _cut(answer: Sized, request: dict[str, Any]) -> Sized:
     return Sized(answer.text[:limit], answer.prompt_tokens)
 
 
-def completion(request: dict[str, Any], answer: str | Sized) -> dict[str, Any]:
+def completion(request: dict[str, Any], answer: str | Sized | ToolCall) -> dict[str, Any]:
     """Return a chat completion that says `answer`."""
+    if isinstance(answer, ToolCall):
+        called = completion(request, "")
+        function = {"name": answer.name, "arguments": json.dumps(answer.arguments)}
+        message = {"role": "assistant", "content": None}
+        called["choices"][0]["message"] = {
+            **message, "tool_calls": [{"id": "call", "type": "function", "function": function}],
+        }  # fmt: skip
+        return called
     sized = Sized(answer) if isinstance(answer, str) else answer
     text, prompt_tokens = sized.text, sized.prompt_tokens
     choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
