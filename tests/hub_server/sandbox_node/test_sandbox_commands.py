@@ -256,3 +256,14 @@ async def test_a_run_of_a_batch_has_its_own_memory_limit(plain_sandbox: Sandbox)
     assert small.exit_code == 0
     assert large.exit_code == 1
     assert b"MemoryError" in large.stderr
+
+
+async def test_a_signal_right_after_the_start_is_not_lost(plain_sandbox: Sandbox) -> None:
+    for _ in range(20):
+        session, follower = await plain_sandbox.start_followed(shell("sleep 30"))
+        await session.signal(signal.SIGTERM)
+        async with asyncio.timeout(5):
+            with follower:
+                last = [event async for event in follower][-1]
+        assert isinstance(last, Ended)
+        assert last.exit_code == 143

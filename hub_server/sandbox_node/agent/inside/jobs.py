@@ -178,7 +178,7 @@ class Job:
         if number == signal.SIGKILL:
             self._kill_all()
         else:
-            kernel.kill(-self.pid, number)
+            kernel.kill_group(self.pid, number)
 
     def _time_out(self) -> None:
         self.timed_out = True
@@ -242,15 +242,19 @@ class Starter:
         Raises:
             Refused: there can be no more processes.
         """
+        # A signal that comes before the command can die of it waits meanwhile, instead of being ignored as here.
+        signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
         try:
             pid = os.fork()
+            if pid == 0:
+                try:
+                    self._become(request, pipes, keep)
+                finally:
+                    os._exit(NOT_EXECUTABLE)
         except OSError as error:
             raise Refused("no_process", f"no process can be started: {error.strerror}") from None
-        if pid == 0:
-            try:
-                self._become(request, pipes, keep)
-            finally:
-                os._exit(NOT_EXECUTABLE)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
         return pid
 
     def _become(self, request: dict[str, Any], pipes: Pipes, keep: int | None) -> None:
@@ -275,6 +279,7 @@ class Starter:
             _complain(f"{error.filename or request.get('user')}: {error.strerror}")
         if request.get("memory_bytes") is not None:
             kernel.limit_memory(request["memory_bytes"])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
         argv, env = request["argv"], request["env"]
         try:
             _execute(argv, env)

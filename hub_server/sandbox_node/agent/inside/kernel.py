@@ -68,6 +68,16 @@ def kill(pid: int, number: int) -> None:
         pass
 
 
+def kill_group(leader: int, number: int) -> None:
+    """Send a signal to a group, or to its leader alone while that has not made the group yet."""
+    try:
+        os.killpg(leader, number)
+    except ProcessLookupError:
+        kill(leader, number)
+    except PermissionError:
+        pass
+
+
 def kill_tree(root: int, passes: int = 30) -> bool:
     """Kill a process that keeps its orphans, with all below it; False where they multiplied faster than they died.
 
