@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+FAMILY = "prime-sandboxes"  # the control group that holds those of all launchers of a host
 
-def processes_of(session_or_folder: str) -> dict[int, str]:
-    """Return the processes whose command line names a text."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
-            continue
+
+@dataclass(frozen=True)
+class Process:
+    """A process, which another one of the same number is not."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> Process | None:
+        """Return the process of this number; None when there is none, or only its remains."""
         try:
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue
-        if session_or_folder in command:
-            found[int(entry.name)] = command
-    return found
+            return None
+        return None if state in "ZX" else cls(pid, rest[18])
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended."""
+        return Process.of(self.pid) == self
 
 
-def descendants(pid: int) -> list[int]:
-    """Return all processes below one."""
+def descendants(pid: int, depth: int = 100) -> list[int]:
+    """Return all processes below one, down to `depth` generations."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -32,34 +43,30 @@ def descendants(pid: int) -> list[int]:
             except OSError:
                 continue
             children.setdefault(parent, []).append(int(entry.name))
-    found, left = [], [pid]
-    while left:
-        below = children.get(left.pop(), [])
-        found += below
-        left += below
+    found: list[int] = []
+    generation = [pid]
+    for _ in range(depth):
+        generation = [child for parent in generation for child in children.get(parent, [])]
+        found += generation
     return found
 
 
-def are_gone(pids: list[int], within_s: float = 10) -> bool:
+def are_gone(processes: Iterable[Process], within_s: float = 10) -> bool:
     """Tell whether none of these processes is left, waiting a while for the kernel to end them."""
     deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        if not any(_lives(pid) for pid in pids):
-            return True
+    while left := [process for process in processes if process.lives]:
+        if time.monotonic() > deadline:
+            return False
+        processes = left
         time.sleep(0.02)
-    return False
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    return True
 
 
 def control_groups_of(pids: list[int]) -> set[Path]:
-    """Return the folders of the control groups that these processes are in, and this one is not."""
-    return {folder for pid in pids for folder in _groups(pid)} - _groups(os.getpid())
+    """Return the folders of the control groups of sandboxes that these processes are in, and of their launcher."""
+    folders = {folder for pid in pids for folder in _groups(pid)}
+    above = {parent for folder in folders for parent in folder.parents}
+    return {folder for folder in folders | above if FAMILY in (part.name for part in folder.parents)}
 
 
 def _groups(pid: int) -> set[Path]:

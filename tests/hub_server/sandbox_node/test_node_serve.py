@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.hub_server.sandbox_node.host_traces import are_gone, control_groups_of, descendants, mounts
+from tests.hub_server.sandbox_node.host_traces import Process, are_gone, control_groups_of, descendants, mounts
 from tests.running_node import RunningNode, launch_node, start_node
 
 
@@ -113,9 +113,10 @@ def test_a_node_that_ends_however_leaves_nothing(tmp_path: Path, number: signal.
         assert len(theirs) >= 5
         groups = control_groups_of(theirs)
         assert len(groups) >= 6
+        processes = [process for pid in theirs if (process := Process.of(pid)) is not None]
         status = node.end(number)
         assert status == (0 if number == signal.SIGTERM else -signal.SIGKILL)
-        assert are_gone(theirs)
+        assert are_gone(processes)
     assert mounts() == mounted
     if number == signal.SIGKILL:
         # What only a living process can remove goes when the next node starts.
