@@ -1,6 +1,7 @@
 """Hunt for what was planted on the host: read everything that can be read, and ask everything that answers.
 
-    python3 hunt.py [FOLDER...]     by default everything but the programs of the image
+    python3 hunt.py                         everything but the programs of the image, every port, every socket
+    python3 hunt.py --port N FOLDER...      these folders, this port
 
 Prints one line of JSON: where a planted mark was seen, and how much was looked at. The mark is put together here, so
 that this file itself does not hold it.
@@ -134,24 +135,25 @@ def memory(base):
         looked["refused"] += 1
 
 
-def listeners():
-    """Every port of the loopback device, and every unix socket that has a name."""
-    for port in range(1, 65536):
+def listeners(ports):
+    """Ports of the loopback device, and every unix socket that has a name."""
+    for port in ports:
         looked["ports"] += 1
         with socket.socket() as client:
-            client.settimeout(1)
+            client.settimeout(0.3)
             try:
                 client.connect(("127.0.0.1", port))
                 examine(client.recv(4096), f"port {port}")
             except OSError:
                 continue
     with open("/proc/net/unix") as file:
-        names = {line.split()[7] for line in file.readlines()[1:] if len(line.split()) > 7}
-    for name in names:
+        lines = [line.split() for line in file.readlines()[1:]]
+    listening = 0x10000  # a flag
+    for name in {words[7] for words in lines if len(words) > 7 and int(words[3], 16) & listening}:
         examine(name.encode(), "/proc/net/unix")
         looked["sockets"] += 1
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(1)
+            client.settimeout(0.3)
             try:
                 client.connect("\0" + name[1:] if name.startswith("@") else name)
                 examine(client.recv(4096), "unix socket " + name)
@@ -180,12 +182,14 @@ def main():
     """Hunt, and say what was found."""
     examine("\n".join("{}={}".format(*item) for item in os.environ.items()).encode(), "environment")
     seen = set()
-    tops = sys.argv[1:]
+    ports, tops = range(1, 65536), sys.argv[1:]
+    if tops[:1] == ["--port"]:
+        ports, tops = [int(tops[1])], tops[2:]
     for top in tops or ["/", "/proc/1/root", "/..", "/proc/self/cwd/../../.."]:
         walk(top, seen)
     if not tops:
         processes(seen)
-    listeners()
+    listeners(ports)
     segments()
     print(json.dumps({"found": found, "looked": looked}))
 
