@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from prime_cli.commands import sandbox_delete, sandbox_image, sandbox_network, sandbox_run, sandbox_serve
+from prime_cli.commands import (
+    sandbox_delete,
+    sandbox_doctor,
+    sandbox_image,
+    sandbox_network,
+    sandbox_run,
+    sandbox_serve,
+)
 from prime_cli.core.command_groups import new_group
 
 if TYPE_CHECKING:
@@ -313,4 +320,5 @@ sandbox_run.register(app)
 sandbox_delete.register(app)
 sandbox_network.register(app)
 sandbox_serve.register(app)
+sandbox_doctor.register(app)
 app.add_typer(sandbox_image.app, name="image")
