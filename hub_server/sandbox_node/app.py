@@ -12,6 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hub_server.sandbox_node.control import control_routes
 from hub_server.sandbox_node.gateway.app import create_gateway
+from hub_server.sandbox_node.network.exposures import PATH as EXPOSED
+from hub_server.sandbox_node.network.ports import ExposedPorts
 from hub_server.sandbox_node.node import Node
 from hub_server.sandbox_node.wire import NodeFacts
 
@@ -25,9 +27,15 @@ def create_node_app(node: Node, secret: str, facts: Callable[[], NodeFacts]) -> 
     control = Starlette(routes=[Route("/health", health), *control_routes(node, secret, facts)])
     gateway = create_gateway(node, bytes.fromhex(secret))
 
+    ports = ExposedPorts(node.exposures)
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         # Requests to sandboxes are the many: they pass no router.
-        is_ours = scope["type"] == "lifespan" or scope["path"] == "/health" or scope["path"].startswith("/control/")
-        await (control if is_ours else gateway)(scope, receive, send)
+        if scope["type"] == "lifespan" or scope["path"] == "/health" or scope["path"].startswith("/control/"):
+            await control(scope, receive, send)
+        elif scope["path"].startswith(EXPOSED):
+            await ports(scope, receive, send)
+        else:
+            await gateway(scope, receive, send)
 
     return app

@@ -11,8 +11,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from hub_server.sandbox_node import wire
 from hub_server.sandbox_node.background_jobs import job_statuses
 from hub_server.sandbox_node.errors import Gone, NotPossible, NotStarted, SandboxError
+from hub_server.sandbox_node.network.exposures import Exposure, TooManyExposures
 from hub_server.sandbox_node.node import Node
 from hub_server.sandbox_node.specification import MEBIBYTE
 from hub_server.sandbox_node.wire import CreateSandbox, Deleted, EgressPolicy, Ids, JobFacts, Jobs, Logs, NodeFacts
@@ -68,6 +70,9 @@ def control_routes(node: Node, secret: str, facts: Callable[[], NodeFacts]) -> S
         route(f"{one}/logs", control.logs, "GET"),
         route(f"{one}/egress", control.egress, "GET"),
         route(f"{one}/egress", control.set_egress, "PUT"),
+        route(f"{one}/exposures", control.exposures, "GET"),
+        route(f"{one}/exposures", control.expose, "POST"),
+        route(f"{one}/exposures/{{exposure_id}}", control.unexpose, "DELETE"),
     ]
 
 
@@ -110,6 +115,34 @@ class Control:
     async def set_egress(self, request: Request) -> BaseModel:
         """Change whom a sandbox may reach."""
         return await self._node.set_egress(self._known(request), await _read(request, EgressPolicy))
+
+    async def exposures(self, request: Request) -> BaseModel:
+        """List the exposed ports of a sandbox."""
+        exposed = self._node.exposures.of(self._known(request))
+        return wire.Exposures(exposures=[self._shown(exposure) for exposure in exposed])
+
+    async def expose(self, request: Request) -> BaseModel:
+        """Let a port of a sandbox be reached by URL."""
+        sandbox = self._node.get(self._known(request))
+        wanted = await _read(request, wire.ExposePort)
+        try:
+            return self._shown(self._node.exposures.add(sandbox, wanted.port, wanted.name))
+        except TooManyExposures as error:
+            raise Refused(409, error.detail, error.hint) from None
+
+    async def unexpose(self, request: Request) -> None:
+        """Let a URL lead nowhere any more."""
+        exposure_id: str = request.path_params["exposure_id"]
+        try:
+            self._node.exposures.remove(self._known(request), exposure_id)
+        except KeyError:
+            raise Refused(404, f"this sandbox has no exposure {exposure_id}") from None
+
+    def _shown(self, exposure: Exposure) -> wire.Exposure:
+        return wire.Exposure(
+            exposure_id=exposure.id, sandbox_id=exposure.sandbox_id, port=exposure.port, name=exposure.name,
+            url=self._facts().url + exposure.path(), created_at=exposure.created_at,
+        )  # fmt: skip
 
     async def background_jobs(self, request: Request) -> BaseModel:
         """Say how background jobs stand."""

@@ -17,6 +17,7 @@ from hub_server.sandbox_node.backends import Backend, Confined, RootFilesystem
 from hub_server.sandbox_node.errors import Gone, ImageNotThere, NotPossible, NotStarted, SandboxError
 from hub_server.sandbox_node.memory import MemoryHeadroom
 from hub_server.sandbox_node.network.egress import Egress
+from hub_server.sandbox_node.network.exposures import Exposures
 from hub_server.sandbox_node.network.proxy import Outside
 from hub_server.sandbox_node.pool_plan import PoolSettings
 from hub_server.sandbox_node.pools import PoolCounts, Pools
@@ -91,6 +92,7 @@ class Node:
         self.backend, self.images, self.settings = backend, images, settings
         self.events: list[Event] = []  # that the hub has not heard of
         self.has_events = asyncio.Event()
+        self.exposures = Exposures()
         self._clock = clock
         self._residents: dict[str, Resident] = {}
         self._tasks: set[asyncio.Task[Any]] = set()

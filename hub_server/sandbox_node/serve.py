@@ -147,8 +147,9 @@ async def _serve(
 
         config = uvicorn.Config(
             create_node_app(node, secret, facts),
-            log_config=None, log_level="warning", access_log=False, lifespan="off", ws="none", server_header=False,
-            date_header=False, timeout_graceful_shutdown=_DRAIN_S, timeout_keep_alive=75, backlog=2048,
+            log_config=None, log_level="warning", access_log=False, lifespan="off", ws="websockets-sansio",
+            server_header=False, date_header=False, timeout_graceful_shutdown=_DRAIN_S, timeout_keep_alive=75,
+            backlog=2048,
         )  # fmt: skip
         gc.collect()
         gc.freeze()

@@ -7,20 +7,17 @@ import re
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
 import websockets
 
-from hub_server.sandbox_node.backends import RootFilesystem
-from hub_server.sandbox_node.backends.process import ProcessBackend
 from hub_server.sandbox_node.network.exposures import MOST_OF_ONE_SANDBOX, Exposure, Exposures, TooManyExposures
 from hub_server.sandbox_node.network.port_headers import Place
 from hub_server.sandbox_node.network.ports import ExposedPorts
 from hub_server.sandbox_node.sandbox import Sandbox
-from hub_server.sandbox_node.specification import Command, End, EndKind, Limits
+from hub_server.sandbox_node.specification import Command, End, EndKind
+from tests.hub_server.sandbox_node.gateway import loopback
 
 # What runs in the sandbox: it tells what it got, and has one path for each thing that a server may do.
 SERVER = """
@@ -106,16 +103,6 @@ class Node:
         return self.url + self.exposure.path()
 
 
-@pytest.fixture
-async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
-    backend = ProcessBackend(tmp_path)
-    confined = await backend.create("s1", RootFilesystem("host:latest", None, {}), Limits())
-    made = Sandbox("s1", "host:latest", confined, {})
-    yield made
-    await made.destroy(End(EndKind.DELETED, "the test is over"))
-    await backend.close()
-
-
 async def serve_inside(sandbox: Sandbox, program: str) -> tuple[int, AsyncIterator[str]]:
     """Start a server in the sandbox, and return its port and what it prints."""
     session = await sandbox.start(Command([sys.executable, "-u", "-c", program]))
@@ -132,16 +119,13 @@ async def serve_inside(sandbox: Sandbox, program: str) -> tuple[int, AsyncIterat
 @pytest.fixture
 async def server_url() -> AsyncIterator[tuple[str, Exposures]]:
     exposures = Exposures()
-    config = uvicorn.Config(
-        ExposedPorts(exposures), port=0, log_level="warning", lifespan="off", ws="websockets-sansio"
-    )
-    server = uvicorn.Server(config)
-    running = asyncio.ensure_future(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", exposures
-    server.should_exit = True
-    await running
+    async with loopback.served(ExposedPorts(exposures)) as url:
+        yield url, exposures
+
+
+@pytest.fixture
+def sandbox(plain_sandbox: Sandbox) -> Sandbox:
+    return plain_sandbox
 
 
 @pytest.fixture
@@ -256,7 +240,7 @@ async def test_only_the_url_of_an_exposure_leads_to_a_port_and_only_while_it_las
     assert len(node.exposure.id) == 32
     with pytest.raises(KeyError):
         node.exposures.remove("another", node.exposure.id)
-    node.exposures.remove("s1", node.exposure.id)
+    node.exposures.remove("plain", node.exposure.id)
     assert (await client.get(node.base)).status_code == 404
     assert node.sandbox.exposed == set()
 
@@ -264,13 +248,13 @@ async def test_only_the_url_of_an_exposure_leads_to_a_port_and_only_while_it_las
 async def test_exposures_are_listed_bounded_and_end_with_their_sandbox(sandbox: Sandbox) -> None:
     exposures = Exposures()
     made = [exposures.add(sandbox, 8000 + number) for number in range(MOST_OF_ONE_SANDBOX)]
-    assert exposures.of("s1") == made
+    assert exposures.of("plain") == made
     assert sandbox.exposed == {exposure.port for exposure in made}
     with pytest.raises(TooManyExposures):
         exposures.add(sandbox, 9000)
     await sandbox.destroy(End(EndKind.DELETED, "gone"))
     await asyncio.sleep(0)
-    assert exposures.of("s1") == []
+    assert exposures.of("plain") == []
     assert exposures.find(made[0].id) is None
 
 
