@@ -107,7 +107,9 @@ def command(runtime: Runtime, folder: Path, joins: int) -> list[str]:
     return [
         # Its own /proc as well: the runtime looks up the processes that it made by their ids there.
         "unshare", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc",
-        runtime.path, "--root", str(folder / "state"), *options, "run", "--bundle", str(folder), *carried, _SANDBOX,
+        runtime.path, "--root", str(folder / "state"), *options, "run", "--bundle", str(folder), *carried,
+        # Of the host's own: runsc has a socket of this name that is nobody else's.
+        f"prime-{os.urandom(8).hex()}",
     ]  # fmt: skip
 
 

@@ -76,6 +76,12 @@ async def test_a_sandbox_runs_commands_snippets_and_files(sandbox: Sandbox, back
     assert b"".join([chunk async for chunk in sandbox.read_file("/workspace/a/b.txt", 99_990)]) == b"x" * 10
 
 
+async def test_sandboxes_live_beside_each_other(sandbox: Sandbox, backend: OciBackend) -> None:
+    other = await backend.create("two", HOST_IMAGE, LIMITS)
+    await other.destroy()
+    assert (await shell(sandbox, "echo still here")).stdout == b"still here\n"
+
+
 async def test_runc_makes_sandboxes_too(runtime_folder: Path) -> None:
     backend = await opened("runc", runtime_folder)
     confined = await backend.create("one", HOST_IMAGE, LIMITS)
