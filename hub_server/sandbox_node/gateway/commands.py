@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from hub_server.sandbox_node.gateway.answers import OutputAnswer
 from hub_server.sandbox_node.gateway.bodies import read_json, while_connected
 from hub_server.sandbox_node.gateway.refusals import BadRequest
 from hub_server.sandbox_node.sandbox import Sandbox
@@ -38,12 +39,12 @@ async def execute(sandbox: Sandbox, request: Request) -> Response:
     finished = await while_connected(request, sandbox.run(command, most_output=MOST_OUTPUT_BYTES))
     if finished.ended.timed_out:
         raise BadRequest(f"the command ran longer than {asked.timeout:g} s, and was killed", 408)
-    stderr = finished.stderr.decode(errors="replace")
+    stderr = finished.stderr
     if finished.ended.cut:
-        stderr += f"\nthe command was killed: it wrote more than {MOST_OUTPUT_BYTES // MEBIBYTE} MiB\n"
-    return JSONResponse(
+        stderr += f"\nthe command was killed: it wrote more than {MOST_OUTPUT_BYTES // MEBIBYTE} MiB\n".encode()
+    return OutputAnswer(
         {
-            "stdout": finished.stdout.decode(errors="replace"),
+            "stdout": finished.stdout,
             "stderr": stderr,
             "exit_code": finished.exit_code,
             "cut": finished.ended.cut,

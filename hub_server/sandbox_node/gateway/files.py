@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from hub_server.sandbox_node.errors import FileRefused, SandboxError
+from hub_server.sandbox_node.gateway.answers import OutputAnswer
 from hub_server.sandbox_node.gateway.bodies import FormFile, left
 from hub_server.sandbox_node.gateway.refusals import BadRequest
 from hub_server.sandbox_node.sandbox import Sandbox
@@ -96,9 +97,9 @@ async def read_file(sandbox: Sandbox, request: Request) -> Response:
             "or download it",
         )
     total = max(facts["size"], facts["offset"] + len(content))  # files of /proc say 0, and others grow
-    return JSONResponse(
+    return OutputAnswer(
         {
-            "content": content.decode(errors="replace"),
+            "content": content,
             "size": len(content),
             "total_size": total,
             "offset": facts["offset"],

@@ -7,15 +7,18 @@ from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from hub_server.sandbox_node.gateway.answers import OutputAnswer
 from hub_server.sandbox_node.gateway.bodies import read_json, while_connected
 from hub_server.sandbox_node.gateway.commands import LONGEST_S, MOST_OUTPUT_BYTES
 from hub_server.sandbox_node.sandbox import Batch, Sandbox
 from hub_server.sandbox_node.specification import MEBIBYTE, Finished
 
-MOST_INPUTS = 10_000
-MOST_BATCH_OUTPUT_BYTES = MEBIBYTE  # of each stream of one run
+MOST_INPUTS = 4096
+# Of each stream of one run; with many inputs less of each, since the outputs of all are held until the last has run.
+MOST_RUN_OUTPUT_BYTES = MEBIBYTE
+MOST_BATCH_OUTPUT_BYTES = 64 * MEBIBYTE  # of each stream, all runs together
 
 
 class Snippet(BaseModel):
@@ -67,7 +70,7 @@ async def run_code(sandbox: Sandbox, request: Request) -> Response:
         memory_bytes=asked.memory_bytes,
         most_output=MOST_OUTPUT_BYTES,
     )
-    return JSONResponse(_facts(await while_connected(request, running)))
+    return OutputAnswer(_facts(await while_connected(request, running)))
 
 
 async def run_batch(sandbox: Sandbox, request: Request) -> Response:
@@ -82,21 +85,21 @@ async def run_batch(sandbox: Sandbox, request: Request) -> Response:
         code=asked.program.code,
         timeout_s=asked.timeout_s,
         memory_bytes=asked.memory_bytes,
-        most_output=MOST_BATCH_OUTPUT_BYTES,
+        most_output=min(MOST_RUN_OUTPUT_BYTES, MOST_BATCH_OUTPUT_BYTES // max(1, len(asked.inputs))),
         stop_at_first_failure=asked.stop_at_first_failure,
         at_once=max(1, round(sandbox.enforcement.limits.cpu_cores)),
         cwd=asked.cwd,
         env=asked.env,
     )
     finished = await while_connected(request, sandbox.run_batch(batch))
-    return JSONResponse({"results": [_facts(one) for one in finished]})
+    return OutputAnswer({"results": [_facts(one) for one in finished]})
 
 
 def _facts(finished: Finished) -> dict[str, Any]:
     ended = finished.ended
     return {
-        "stdout": finished.stdout.decode(errors="replace"),
-        "stderr": finished.stderr.decode(errors="replace"),
+        "stdout": finished.stdout,
+        "stderr": finished.stderr,
         "exit_code": ended.exit_code,
         "timed_out": ended.timed_out,
         "oom_killed": ended.oom_killed,
