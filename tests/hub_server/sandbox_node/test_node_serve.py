@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,3 +143,23 @@ def test_requests_under_way_do_not_hold_up_the_end_of_a_node(tmp_path: Path) -> 
         waiting.join(timeout=5)
         assert not waiting.is_alive()
         assert answers in ([], [502], [409], [410])
+
+
+def test_an_exposed_port_is_reached_by_its_url_until_it_is_exposed_no_more(tmp_path: Path) -> None:
+    with running(tmp_path / "node", min_level="none") as node:
+        contained(node)
+        create(node, "one")
+        run(node, "one", "mkdir site; echo inside > site/page; python3 -m http.server 8000 -d site > /dev/null 2>&1 &")
+        with node.control() as api, httpx.Client(trust_env=False) as client:
+            assert api.post("/sandboxes/one/exposures", json={"port": 0}).status_code == 422
+            exposure = api.post("/sandboxes/one/exposures", json={"port": 8000, "name": "site"}).json()
+            assert api.get("/sandboxes/one/exposures").json()["exposures"] == [exposure]
+            assert exposure["url"].startswith(f"{node.url}/exposed/")
+            deadline = time.monotonic() + 20
+            while (page := client.get(f"{exposure['url']}page")).status_code == 502:
+                assert time.monotonic() < deadline, page.text
+            assert page.text == "inside\n"
+            assert client.get(f"{node.url}/exposed/{'0' * 32}/page").status_code == 404
+            gone = f"/sandboxes/one/exposures/{exposure['exposure_id']}"
+            assert [api.delete(gone).status_code for _ in range(2)] == [204, 404]
+            assert client.get(f"{exposure['url']}page").status_code == 404
