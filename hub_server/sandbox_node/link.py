@@ -156,8 +156,14 @@ class AgentLink(asyncio.Protocol):
         link = cls()
         reader = os.fdopen(read_fd, "rb", buffering=0)
         writer = os.fdopen(write_fd, "wb", buffering=0)
-        link._reader, _ = await loop.connect_read_pipe(lambda: link, reader)
-        link._writer, _ = await loop.connect_write_pipe(lambda: _Writing(link), writer)
+        try:
+            link._reader, _ = await loop.connect_read_pipe(lambda: link, reader)
+            link._writer, _ = await loop.connect_write_pipe(lambda: _Writing(link), writer)
+        except BaseException:
+            link.close()
+            reader.close()
+            writer.close()
+            raise
         return link
 
     async def ready(self, timeout_s: float) -> dict[str, Any]:

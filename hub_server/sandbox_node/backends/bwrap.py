@@ -12,6 +12,7 @@ import dataclasses
 import os
 import shutil
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 from hub_server.sandbox_node import seccomp
@@ -99,13 +100,16 @@ class BwrapBackend:
             shared_memory_bytes=min(_MOST_SHARED_MEMORY, enforcement.limits.memory_bytes // 4),
         )
         inner, (we_read, we_write, we_hear) = _pipes()
-        link = await AgentLink.over(we_read, we_write)
+        try:
+            link = await AgentLink.over(we_read, we_write)
+        except BaseException:
+            _close([*inner, we_hear])
+            raise
         try:
             try:
                 ended = await client.create(order, inner)
             finally:
-                for descriptor in inner:
-                    os.close(descriptor)
+                _close(inner)
             await link.ready(_READY_WITHIN_S)
         except BaseException as problem:
             link.close()
@@ -207,6 +211,11 @@ def _pipes() -> tuple[list[int], list[int]]:
     we_hear, agent_complains = os.pipe()
     os.set_blocking(we_hear, False)
     return [agent_reads, agent_writes, agent_complains], [we_read, we_write, we_hear]
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _complaint(descriptor: int) -> str:
