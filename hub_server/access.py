@@ -89,6 +89,8 @@ RIGHTS: dict[str, Right] = {
     "owner_page": Right.PAGE,
     "evaluation_page": Right.PAGE_EVALUATION_READER,
     "sample_page": Right.PAGE_EVALUATION_READER,
+    "sandboxes_page": Right.SIGNED_IN,
+    "sandbox_page": Right.PAGE_SANDBOX_READER,
     "star_page": Right.PAGE_READING_USER,
     "sign_in_page": Right.PAGE,
     "sign_in": Right.PAGE,

@@ -20,10 +20,13 @@ from hub_server.expected_blobs import forget_expected
 from hub_server.open_blobs import open_blobs
 from hub_server.operation.listening import only_server_of
 from hub_server.registry.tables import Release, ReleaseFile
+from hub_server.sandboxes.service import forget_ended
 from hub_server.settings import settings_of_hub
 
 # An upload URL is good for an hour, and the upload through it may take as long again.
 _SAFE_BESIDE_A_SERVER = timedelta(hours=2)
+
+_SANDBOXES_KEPT = timedelta(days=30)
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Collected:
     bytes_freed: int
     unfinished_uploads: int
     blobs_kept: int
+    sandboxes: int  # that ended long ago
 
 
 def collect_garbage(
@@ -68,13 +72,14 @@ def collect(database: Database, blobs: BlobStore, *, grace: timedelta) -> Collec
     """Remove what nothing refers to and what is older than `grace`.
 
     Drafts that were never published go first, then the bytes of versions deleted longer ago than that, then every
-    blob that no row names. The rows of deleted versions stay: their numbers are never given again. Safe beside a
-    running hub as long as `grace` is longer than an upload takes.
+    blob that no row names. What is known of sandboxes that ended goes after a month. The rows of deleted versions stay:
+    their numbers are never given again. Safe beside a running hub as long as `grace` is longer than an upload takes.
     """
     with database.write() as session:
         drafts = _remove_drafts(session, grace)
         _let_go_of_deleted(session, grace)
         forget_expected(session, grace)
+        sandboxes = forget_ended(session, now() - max(grace, _SANDBOXES_KEPT))
     unfinished = blobs.remove_unfinished(grace)
     blobs.recover()
     with database.read() as session:
@@ -90,7 +95,7 @@ def collect(database: Database, blobs: BlobStore, *, grace: timedelta) -> Collec
             kept += 1
         else:
             freed.append(size)
-    return Collected(drafts, len(freed), sum(freed), unfinished, kept)
+    return Collected(drafts, len(freed), sum(freed), unfinished, kept, sandboxes)
 
 
 def _remove_drafts(session: Session, grace: timedelta) -> int:

@@ -28,6 +28,7 @@ from hub_server.accounts.tables import User
 from hub_server.checks.tables import Check
 from hub_server.evaluations.tables import Evaluation
 from hub_server.registry.tables import Environment, Release
+from hub_server.sandboxes.tables import Sandbox, SandboxNode
 from hub_server.settings import LAST_BACKUP
 from prime_cli import __version__
 
@@ -104,6 +105,13 @@ class StoreFigures(Collector):
             for status, count in session.execute(select(Check.status, func.count()).group_by(Check.status)):
                 checks.add_metric([str(status)], count)
             yield checks
+            sandboxes = GaugeMetricFamily("prime_hub_sandboxes", "Sandboxes, by status.", labels=["status"])
+            for status, count in session.execute(select(Sandbox.status, func.count()).group_by(Sandbox.status)):
+                sandboxes.add_metric([str(status)], count)
+            yield sandboxes
+            there = select(func.count()).select_from(SandboxNode).where(SandboxNode.left_at.is_(None))
+            words = "Machines that run sandboxes and have not taken leave."
+            yield GaugeMetricFamily("prime_hub_sandbox_nodes", words, value=session.scalar(there) or 0)
         size = self._services.database.size_bytes()
         yield GaugeMetricFamily("prime_hub_database_bytes", "Size of the database.", value=size)
         count, size = self._count_blobs()

@@ -32,10 +32,11 @@ def _small(values: dict[str, str]) -> dict[str, str]:
     return values
 
 
-Text = Annotated[str, AfterValidator(_plain)]
-Name = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
-Label = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
-Id = Annotated[Text, StringConstraints(min_length=1, max_length=100)]
+PLAIN = AfterValidator(_plain)
+Text = Annotated[str, PLAIN]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200), PLAIN]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=200), PLAIN]
+Id = Annotated[str, StringConstraints(min_length=1, max_length=100), PLAIN]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
 Variables = Annotated[dict[VariableName, Text], AfterValidator(_small)]
 Amount = Annotated[float, Field(gt=0, lt=_UNKNOWN, allow_inf_nan=False)]
@@ -44,7 +45,7 @@ Amount = Annotated[float, Field(gt=0, lt=_UNKNOWN, allow_inf_nan=False)]
 class StartCommand(Wire):
     """A program to start, without a shell."""
 
-    executable: Annotated[Text, StringConstraints(min_length=1, max_length=4096)]
+    executable: Annotated[str, StringConstraints(min_length=1, max_length=4096), PLAIN]
     args: list[Text] = Field(default_factory=list, max_length=1000)
 
 
@@ -68,8 +69,8 @@ class NewSandbox(Wire):
     """A sandbox to make."""
 
     name: Name
-    docker_image: Annotated[Text, StringConstraints(min_length=1, max_length=500)] | None = None
-    start_command: StartCommand | Annotated[Text, StringConstraints(max_length=65536)] | None = None
+    docker_image: Annotated[str, StringConstraints(min_length=1, max_length=500), PLAIN] | None = None
+    start_command: StartCommand | Annotated[str, StringConstraints(max_length=65536), PLAIN] | None = None
     cpu_cores: Amount = 1.0
     memory_gb: Amount = 1.0
     disk_size_gb: Amount = 5.0
@@ -183,11 +184,11 @@ class NewExposure(Wire):
     """A port to reach by URL."""
 
     port: int = Field(ge=1, le=65535)
-    name: Annotated[Text, StringConstraints(max_length=100)] | None = None
+    name: Annotated[str, StringConstraints(max_length=100), PLAIN] | None = None
     protocol: str = Field(default="HTTP", max_length=10)
 
 
 class ImageInQuestion(Wire):
     """An image that may be there."""
 
-    image: Annotated[Text, StringConstraints(min_length=1, max_length=500)]
+    image: Annotated[str, StringConstraints(min_length=1, max_length=500), PLAIN]

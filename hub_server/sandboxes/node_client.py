@@ -21,6 +21,7 @@ from hub_server.sandbox_node.wire import (
     JobFacts,
     Jobs,
     Logs,
+    NodeFacts,
     SandboxFacts,
 )
 from hub_server.sandboxes.nodes import Reach
@@ -77,6 +78,14 @@ class NodeClient:
     async def unexpose(self, node: Reach, sandbox_id: str, exposure_id: str) -> None:
         """End that."""
         await self._send(node, "DELETE", f"/control/sandboxes/{sandbox_id}/exposures/{exposure_id}", None, 30)
+
+    async def is_there(self, node: Reach) -> bool:
+        """Say whether a node answers at its address."""
+        try:
+            await self._call(node, "GET", "/control/node", NodeFacts, timeout_s=2)
+        except Refusal:
+            return False
+        return True
 
     async def jobs(self, node: Reach, jobs: Jobs) -> JobFacts:
         """Return how background jobs stand."""

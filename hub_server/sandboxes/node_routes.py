@@ -9,11 +9,12 @@ from fastapi import APIRouter, BackgroundTasks
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import select
 
+from hub_server.errors import Conflict
 from hub_server.operation import logs
 from hub_server.sandbox_node.wire import Heartbeat, HeartbeatAnswer, Registered, Registration
 from hub_server.sandboxes import answers, nodes
 from hub_server.sandboxes.tables import SandboxNode
-from hub_server.services import HubServices
+from hub_server.services import HubServices, Services
 
 router = APIRouter(prefix="/api/v1/sandbox-nodes", tags=["sandboxes"])
 
@@ -28,15 +29,12 @@ def list_nodes(services: HubServices) -> dict[str, Any]:
 
 
 @router.post("")
-def register_node(body: Registration, services: HubServices) -> Registered:
-    """Take a node in; under a name that is known, what was said of it is replaced."""
-    with services.database.write() as session:
-        node = nodes.register(session, services.vault, body, services.fleet.least)
-    services.fleet.forget_offers()
-    logs.log(
-        logging.INFO, "a sandbox node registered", node=node.name, url=node.url, gives=node.level, backend=node.backend
-    )
-    return Registered(node_id=node.id)
+async def register_node(body: Registration, services: HubServices) -> Registered:
+    """Take a node in; under a name that is known, what was said of it is replaced, unless that one lives elsewhere."""
+    other = await run_in_threadpool(_elsewhere, services, body)
+    if other is not None and await services.fleet.client.is_there(other):
+        raise Conflict(f"a sandbox node named {body.name!r} runs at {other.url}; give this one another name (--name)")
+    return await run_in_threadpool(_register, services, body)
 
 
 @router.post("/{node_id}/heartbeat")
@@ -61,3 +59,18 @@ def unregister_node(node_id: str, services: HubServices) -> dict[str, Any]:
     services.fleet.forget_offers()
     logs.log(logging.INFO, "a sandbox node left", node=node.name)
     return {"success": True}
+
+
+def _elsewhere(services: Services, body: Registration) -> nodes.Reach | None:
+    with services.database.read() as session:
+        return nodes.node_elsewhere(session, services.vault, body)
+
+
+def _register(services: Services, body: Registration) -> Registered:
+    with services.database.write() as session:
+        node = nodes.register(session, services.vault, body, services.fleet.least)
+    services.fleet.forget_offers()
+    logs.log(
+        logging.INFO, "a sandbox node registered", node=node.name, url=node.url, gives=node.level, backend=node.backend
+    )
+    return Registered(node_id=node.id)

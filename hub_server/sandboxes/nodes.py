@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import urlsplit
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from hub_server.database import Database, now
@@ -74,7 +74,7 @@ def register(session: Session, vault: Vault, offered: Registration, least: Level
         bytes.fromhex(offered.secret)
     except ValueError:
         raise Malformed("the secret of a sandbox node is hexadecimal") from None
-    node = session.scalar(select(SandboxNode).where(SandboxNode.name == offered.name))
+    node = session.scalar(_named(offered.name))
     if node is None:
         node = SandboxNode(name=offered.name, sealed=b"")
         _say(node, offered)
@@ -85,6 +85,14 @@ def register(session: Session, vault: Vault, offered: Registration, least: Level
     node.registered_at = node.last_seen_at = now()
     node.left_at = None
     return node
+
+
+def node_elsewhere(session: Session, vault: Vault, offered: Registration) -> Reach | None:
+    """Return how to talk to a node of the same name that was heard lately, at another address."""
+    node = session.scalar(_named(offered.name))
+    if node is None or node.left_at is not None or node.url == offered.url.rstrip("/"):
+        return None
+    return reach_of(vault, node) if node.last_seen_at >= now() - LOST_AFTER else None
 
 
 def take_heartbeat(
@@ -98,7 +106,8 @@ def take_heartbeat(
     """
     with database.read() as session:
         node = session.get(SandboxNode, node_id)
-        if node is None or node.left_at is not None or _secret_of(vault, node) is None:
+        is_other = node is not None and node.url != beat.node.url.rstrip("/")
+        if node is None or is_other or node.left_at is not None or _secret_of(vault, node) is None:
             raise NotFound(f"sandbox node {node_id} not found on this hub; register again")
         rows = select(Sandbox.id, Sandbox.status, Sandbox.updated_at)
         active = session.execute(rows.where(Sandbox.node_id == node_id, Sandbox.status.in_(ACTIVE))).all()
@@ -216,6 +225,10 @@ def reach_of(vault: Vault, node: SandboxNode) -> Reach | None:
     """Return how to talk to a node; None when it has to register again first."""
     secret = _secret_of(vault, node)
     return Reach(node.id, node.name, node.url, secret) if secret is not None else None
+
+
+def _named(name: str) -> Select[SandboxNode]:
+    return select(SandboxNode).where(SandboxNode.name == name)
 
 
 def _secret_of(vault: Vault, node: SandboxNode) -> str | None:

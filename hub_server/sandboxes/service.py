@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import CursorResult, Table, bindparam, func, insert, select, update
+from sqlalchemy import CursorResult, Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from hub_server.accounts.tables import User
@@ -36,9 +36,10 @@ DELETED = WireEnd(kind=EndKind.DELETED, message="it was deleted")
 
 @dataclass(frozen=True)
 class Listing:
-    """What to list, newest first; of a team when `team_id` names one, else the caller's own."""
+    """What to list, newest first: of a team when `team_id` names one, of all `with_teams`, else the caller's own."""
 
     team_id: str | None = None
+    with_teams: bool = False
     user_id: str | None = None
     status: str | None = None
     labels: Sequence[str] = ()
@@ -141,6 +142,13 @@ def end(session: Session, sandbox_ids: Sequence[str], ended: WireEnd) -> int:
     return _rows(session, changed.values(**_end_values(ended, now()), updated_at=now()))
 
 
+def forget_ended(session: Session, before: datetime) -> int:
+    """Delete the rows of sandboxes that ended before a moment, and return their number."""
+    ended = select(Sandbox.id).where(Sandbox.status.not_in(ACTIVE), Sandbox.terminated_at < before)
+    session.execute(delete(SandboxLabel).where(SandboxLabel.sandbox_id.in_(ended)))
+    return _rows(session, delete(Sandbox).where(Sandbox.status.not_in(ACTIVE), Sandbox.terminated_at < before))
+
+
 def end_all_of_node(session: Session, node_id: str, ended: WireEnd) -> int:
     """End all sandboxes of a node."""
     changed = update(Sandbox).where(Sandbox.node_id == node_id, Sandbox.status.in_(ACTIVE))
@@ -154,7 +162,7 @@ def list_sandboxes(session: Session, user: User, listing: Listing) -> tuple[list
         NotFound: the user is in no such team.
     """
     owner_id = get_team(session, user, listing.team_id, Role.READER).id if listing.team_id else user.id
-    conditions = [Sandbox.owner_id == owner_id]
+    conditions = [belongs_to(user, Sandbox.owner_id) if listing.with_teams else Sandbox.owner_id == owner_id]
     if listing.user_id:
         conditions.append(Sandbox.user_id == listing.user_id)
     if listing.status:
@@ -188,7 +196,7 @@ def to_delete(session: Session, user: User, wanted: BulkDelete) -> tuple[list[Sa
     if wanted.team_id:
         get_team(session, user, wanted.team_id, Role.MEMBER)
     made_by = wanted.user_id or (None if wanted.all_users else user.id)
-    listing = Listing(wanted.team_id, made_by, labels=wanted.labels, active_only=True, limit=10_000)
+    listing = Listing(team_id=wanted.team_id, user_id=made_by, labels=wanted.labels, active_only=True, limit=10_000)
     return list_sandboxes(session, user, listing)[0], {}
 
 

@@ -157,7 +157,7 @@ def collect_garbage(
 ) -> None:
     """Remove what nothing refers to: uploads that were cut off, and the bytes of deleted versions.
 
-    JSON output (--output json): {drafts, blobs, bytes_freed, unfinished_uploads, blobs_kept}
+    JSON output (--output json): {drafts, blobs, bytes_freed, unfinished_uploads, blobs_kept, sandboxes}
     """
     from dataclasses import asdict
     from datetime import timedelta
@@ -171,7 +171,8 @@ def collect_garbage(
     print_result(
         asdict(done),
         f"Removed {done.blobs} blobs ({done.bytes_freed} bytes), {done.drafts} drafts and "
-        f"{done.unfinished_uploads} unfinished uploads; {done.blobs_kept} blobs stay.",
+        f"{done.unfinished_uploads} unfinished uploads, and forgot {done.sandboxes} sandboxes that ended a month ago; "
+        f"{done.blobs_kept} blobs stay.",
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.fake_sandbox_node import create, fake_node
 from tests.hub_server.pages import Browser as Visitor
 from tests.hub_server.test_login_challenge import PRIVATE_KEY, pem_of
 from tests.hub_server.test_pages import publish
@@ -52,6 +53,10 @@ def shown(hub: RunningHub) -> dict[str, str]:
         ]
         answer(client.post(f"/evaluations/{evaluation}/samples", json={"samples": samples}))
         answer(client.post("/teams", json={"slug": "chromium-team"}))
+        with fake_node() as node:
+            node.register(hub)
+            sandbox = create(client, labels=["shown"], docker_image="no-such:1")["id"]
+            create(client, start_command={"executable": "python3", "args": ["-m", "http.server"]})
         login = answer(client.post("/auth_challenge/generate", json={"encryptionPublicKey": pem_of(PRIVATE_KEY)}))
     visitor = Visitor(hub)
     visitor.open(f"/dashboard/evaluations/{evaluation}")
@@ -64,6 +69,7 @@ def shown(hub: RunningHub) -> dict[str, str]:
         "login": f"/dashboard/tokens/challenge?code={login['challenge']}", "owner": "/dashboard/owners/chromium-user",
         "sign in": "/dashboard/signin", "keys": "/dashboard/settings/keys", "teams": "/dashboard/settings/teams",
         "team": "/dashboard/settings/teams/chromium-team", "audit": "/dashboard/settings/audit",
+        "sandboxes": "/dashboard/sandboxes", "sandbox": f"/dashboard/sandboxes/{sandbox}",
         "nothing": "/dashboard/environments/no/such",
     }  # fmt: skip
 

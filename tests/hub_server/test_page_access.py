@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 
 from hub_server.access import IN_A_BROWSER, RIGHTS, Right
 from hub_server.app import all_routers
+from tests.fake_sandbox_node import create, fake_node
 from tests.hub_server.pages import Browser
 from tests.running_hub import Push, RunningHub, answer
 
@@ -31,6 +32,7 @@ EXPECTED = {
     Right.SIGNED_IN: (0, 200, 200),
     Right.PAGE_READER: (404, 404, 200),
     Right.PAGE_EVALUATION_READER: (404, 404, 200),
+    Right.PAGE_SANDBOX_READER: (0, 404, 200),
     Right.PAGE_TEAM_READER: (0, 404, 200),
 }
 
@@ -45,12 +47,17 @@ def parts(hub: RunningHub) -> dict[str, str]:
         sample = {"example_id": 1, "reward": 1.0, "sample_id": "one"}
         answer(client.post(f"/evaluations/{evaluation}/samples", json={"samples": [sample]}))
         answer(client.post("/teams", json={"slug": "page-team"}))
+        with fake_node() as node:
+            node.register(hub)
+            sandbox = create(client)["id"]
+            node.leave(hub)
     browser = Browser(hub, hub.key_of("page-owner"))
     browser.open(f"/dashboard/evaluations/{evaluation}")
     identity = browser.links("tbody a")["example 1"].rpartition("/")[2]
     return {
         "owner": "page-owner", "name": "locked", "version": "0.1.0", "path": "pyproject.toml", "team_id": "page-team",
         "evaluation_id": evaluation, "identity": identity, "key_id": "none",
+        "sandbox_id": sandbox,
     }  # fmt: skip
 
 

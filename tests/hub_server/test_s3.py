@@ -131,7 +131,8 @@ def test_gc_takes_what_nothing_names_from_the_bucket(tmp_path: Path, object_stor
         command, capture_output=True, text=True, env={**os.environ, "PRIME_HUB_BLOBS": bucket.url}, check=True
     )
     assert json.loads(done.stdout) | {"bytes_freed": 0} == {
-        "drafts": 1, "blobs": 4, "bytes_freed": 0, "unfinished_uploads": 1, "blobs_kept": 3
+        "drafts": 1, "blobs": 4, "bytes_freed": 0, "unfinished_uploads": 1, "blobs_kept": 3,
+        "sandboxes": 0,
     }  # fmt: skip
     left = {key.rpartition("/")[2] for key in bucket.objects()}
     assert {sha256(kept.wheel), sha256(kept.source)} < left
