@@ -28,12 +28,14 @@ async def last_answer(completion, answer, **_):
     return float(bool(said) and answer in str(said[-1]["content"]))
 
 
-def load_environment(kind, answer):
-    settings = {"dataset": Dataset.from_list([{"question": kind, "answer": answer}] * 3), "max_turns": 5}
-    settings["rubric"] = vf.Rubric(funcs=[last_answer])
-    if kind == "bash":
-        return vf.SandboxEnv(**settings)
-    return vf.PythonEnv(pip_install_packages="", **settings)
+def load_environment():
+    def settings(kind, answer):
+        rows = Dataset.from_list([{"question": kind, "answer": answer}] * 3)
+        return {"dataset": rows, "eval_dataset": rows, "max_turns": 5, "rubric": vf.Rubric(funcs=[last_answer])}
+
+    shell = vf.SandboxEnv(**settings("bash", "kept"))
+    python = vf.PythonEnv(pip_install_packages="", **settings("python", "Out[2]: 42"))
+    return vf.EnvGroup([shell, python], env_names=["bash", "python"])
 """
 PROJECT = """
 [project]
@@ -42,20 +44,6 @@ version = "0.1.0"
 [build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
-"""
-EVALUATIONS = """
-model = "m"
-api_base_url = "{url}"
-num_examples = 3
-rollouts_per_example = 2
-[[eval]]
-id = "with-tools"
-name = "bash"
-args = {{ kind = "bash", answer = "kept" }}
-[[eval]]
-id = "with-tools"
-name = "python"
-args = {{ kind = "python", answer = "Out[2]: 42" }}
 """
 STEPS = {
     "bash": [ToolCall("bash", {"command": "echo kept > /tmp/file"}), ToolCall("bash", {"command": "cat /tmp/file"})],
@@ -71,9 +59,7 @@ class Service:
     level: str
     images: Path
 
-    def prime(
-        self, *arguments: str, cwd: Path, stdin: str = "", **environment: str
-    ) -> subprocess.CompletedProcess[str]:
+    def prime(self, *arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command as a user of the hub."""
         known = {"PRIME_API_BASE_URL": self.hub.url, "PRIME_API_KEY": self.hub.key_of("someone")}
         return subprocess.run(
@@ -182,10 +168,10 @@ def test_the_environments_of_verifiers_work_with_a_url_and_a_key_alone(service: 
         return steps[done] if done < len(steps) else "done"
 
     with scripted_model(answer, models=("m",)) as url:
-        (tmp_path / "both.toml").write_text(EVALUATIONS.format(url=url))
-        done = service.prime("eval", "run", "both.toml", "--plain", cwd=tmp_path)
+        line = ["eval", "run", "with-tools", "-m", "m", "-b", url, "-n", "6", "-r", "2", "--plain"]
+        done = service.prime(*line, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    rollouts = [row for path in tmp_path.rglob("results.jsonl") for row in map(json.loads, path.open())]
+    rollouts = _results(tmp_path)
     assert len(rollouts) == 12
     assert [(row["error"], row["reward"]) for row in rollouts] == [(None, 1.0)] * 12
     assert service.live(tmp_path) == []
