@@ -10,26 +10,27 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
-    Awaitable,
     Callable,
+    Coroutine,
     Iterator,
     Mapping,
     Sequence,
 )
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 from hub_server.sandbox_node.agent.inside import frames
 from hub_server.sandbox_node.backends import Confined
 from hub_server.sandbox_node.errors import FileRefused, Gone, NoSession, NotStarted, SessionTaken
 from hub_server.sandbox_node.link import GONE, Channel, Frame, decoded
-from hub_server.sandbox_node.sessions import Output, Session, failure_of
+from hub_server.sandbox_node.sessions import Follower, Output, Session, failure_of
 from hub_server.sandbox_node.specification import MEBIBYTE, Command, End, Ended, EndKind, Finished
 
 MOST_OUTPUT = 10 * MEBIBYTE  # of each stream of a command whose output is collected
 MOST_FILE = 2 * 1024 * MEBIBYTE
 # For so long a command that ended is found by its name, and its end is told again.
 RETENTION_S = 300.0
+T = TypeVar("T")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -181,10 +182,11 @@ class Sandbox:
         said = f": {self._link.last_words}" if self._link.last_words else ""
         await self.destroy(why or End(EndKind.FAILED, f"its first process ended{said}"))
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _raise_gone(self) -> NoReturn:
         """Say why it ended, once that is known."""
@@ -199,23 +201,44 @@ class Sandbox:
             NotStarted: it could not be started.
             SessionTaken: the name belongs to another command.
         """
-        session, _ = await self.start_followed(command, session_uuid)
+        session, follower = await self.start_followed(command, session_uuid)
+        follower.leave()
         return session
 
-    async def start_followed(self, command: Command, session_uuid: str | None = None) -> tuple[Session, Any]:
+    async def start_followed(self, command: Command, session_uuid: str | None = None) -> tuple[Session, Follower]:
         """Return the session together with a follower that misses nothing of what a new command writes."""
         with self.using():
             if session_uuid is None:
                 return await self._start(command, None, None)
-            async with self._starting.setdefault(session_uuid, asyncio.Lock()):
-                known = self._named.get(session_uuid)
-                if known is None:
-                    return await self._start(command, session_uuid, None)
-                if replace(known.command, timeout_s=command.timeout_s) != command:  # its time may be asked for anew
-                    raise SessionTaken(f"session {session_uuid} runs another command")
-                return known, known.follow()
+            return await self._outliving(self._start_or_attach(command, session_uuid))
 
-    async def _start(self, command: Command, uuid: str | None, most_output: int | None) -> tuple[Session, Any]:
+    async def _start_or_attach(self, command: Command, uuid: str) -> tuple[Session, Follower]:
+        async with self._starting.setdefault(uuid, asyncio.Lock()):
+            known = self._named.get(uuid)
+            if known is None:
+                return await self._start(command, uuid, None)
+            if replace(known.command, timeout_s=command.timeout_s) != command:  # its time may be asked for anew
+                raise SessionTaken(f"session {uuid} runs another command")
+            return known, known.follow()
+
+    async def _outliving(self, start: Coroutine[Any, Any, tuple[Session, Follower]]) -> tuple[Session, Follower]:
+        """Bring a start to its end although its caller gives up: a command that nobody knows of could not be ended."""
+        starting = self._spawn(start)
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(self._abandon)
+            raise
+
+    def _abandon(self, starting: asyncio.Task[tuple[Session, Follower]]) -> None:
+        if starting.cancelled() or starting.exception() is not None:
+            return
+        session, follower = starting.result()
+        follower.leave()
+        if session.uuid is None:
+            self._spawn(session.signal(signal.SIGKILL))
+
+    async def _start(self, command: Command, uuid: str | None, most_output: int | None) -> tuple[Session, Follower]:
         request = self._request(command, most_output)
         request["argv"] = list(command.argv)
         return await self._run_on_channel(frames.START, request, command, uuid)
@@ -232,7 +255,12 @@ class Sandbox:
 
     async def _run_on_channel(
         self, kind: int, request: dict[str, Any], command: Command, uuid: str | None
-    ) -> tuple[Session, Any]:
+    ) -> tuple[Session, Follower]:
+        return await self._outliving(self._begin(kind, request, command, uuid))
+
+    async def _begin(
+        self, kind: int, request: dict[str, Any], command: Command, uuid: str | None
+    ) -> tuple[Session, Follower]:
         channel = self._link.open()
         channel.ask(kind, **request)
         session = Session(channel, command, uuid)
@@ -363,7 +391,7 @@ class Sandbox:
             session, follower = await self._run_on_channel(frames.START, request, command, None)
             return await self._collect(session, follower, given)
 
-    async def _collect(self, session: Session, follower: Any, stdin: bytes) -> Finished:
+    async def _collect(self, session: Session, follower: Follower, stdin: bytes) -> Finished:
         parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         feeding = asyncio.ensure_future(self._feed(session, stdin)) if stdin else None
         try:
@@ -486,7 +514,7 @@ class Sandbox:
                 await self._raise_gone()
             raise ConnectionRefusedError(str(failure_of(frame)))
 
-    async def offer_proxy(self, port: int, on_connection: Callable[[Stream], Awaitable[None]]) -> int:
+    async def offer_proxy(self, port: int, on_connection: Callable[[Stream], Coroutine[Any, Any, None]]) -> int:
         """Let programs inside reach the node on a port of their loopback; each connection is given to `on_connection`.
 
         Returns:
@@ -496,7 +524,11 @@ class Sandbox:
             NotStarted: nobody can listen there.
         """
         with self.using():
-            self._link.on_connection = lambda channel: self._spawn(on_connection(Stream(channel)))
+
+            def accept(channel: Channel) -> None:
+                self._spawn(on_connection(Stream(channel)))
+
+            self._link.on_connection = accept
             channel = self._link.open()
             channel.ask(frames.LISTEN, port=port)
             frame = await channel.receive()

@@ -218,6 +218,10 @@ class _Follower:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Take nothing more, and hold nothing up."""
         self._left = True
         self._emptied.set()
         self._session.leave(self)

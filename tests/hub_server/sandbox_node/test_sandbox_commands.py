@@ -267,3 +267,44 @@ async def test_a_signal_right_after_the_start_is_not_lost(plain_sandbox: Sandbox
                 last = [event async for event in follower][-1]
         assert isinstance(last, Ended)
         assert last.exit_code == 143
+
+
+async def test_a_start_whose_caller_gives_up_leaves_no_command_that_nobody_knows(plain_sandbox: Sandbox) -> None:
+    marker = "sleep 4444"
+    for turns in range(40):
+        starting = asyncio.create_task(plain_sandbox.run(shell(marker)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting])
+    await plain_sandbox.run(shell("true"))
+    async with asyncio.timeout(10):
+        while plain_sandbox.sessions() or plain_sandbox.attached or "4444" in processes():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_named_start_whose_caller_gives_up_is_found_by_the_next(plain_sandbox: Sandbox, tmp_path: Path) -> None:
+    command = shell(f"echo x >> {tmp_path}/started; sleep 30")
+    for turns in range(12):
+        starting = asyncio.create_task(plain_sandbox.start(command, "one"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting])
+    pids = {(await plain_sandbox.start(command, "one")).pid for _ in range(3)}
+    assert len(pids) == 1
+    assert len(plain_sandbox.sessions()) == 1
+    async with asyncio.timeout(5):
+        while not (tmp_path / "started").exists():
+            await asyncio.sleep(0.01)
+    assert (tmp_path / "started").read_text() == "x\n"
+    assert plain_sandbox.attached == 0
+
+
+def processes() -> str:
+    """The command lines of all processes of this host."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_text())
+    return "\n".join(found)
