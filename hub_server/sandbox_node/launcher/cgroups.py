@@ -28,6 +28,7 @@ CONTAINER = "container"  # made by a container runtime that insists on one, besi
 CONTROLLERS = ("memory", "pids", "cpu")
 _OF_JOBS = ("memory", "pids")  # each that jobs have to join costs every command some time
 
+_SHARE_OF_CONNECTIONS = 8  # of the memory of a sandbox
 _AGENT_MEMORY = 64 * MEBIBYTE  # what the outer group has beside the jobs: the agent, and files that it writes
 _AGENT_PROCESSES = 16
 _PERIOD_US = 100_000
@@ -183,6 +184,10 @@ class VersionOne(Groups):
                     with_swap.write_text(str(size))
                 else:
                     group.joinpath("memory.swappiness").write_text("0")
+                # Version 1 counts what waits in connections apart from all else, and not at all without a limit.
+                connections = group / "memory.kmem.tcp.limit_in_bytes"
+                if connections.exists():
+                    connections.write_text(str(size // _SHARE_OF_CONNECTIONS))
         elif name == "pids":
             outer.joinpath("pids.max").write_text(str(limits.processes + _AGENT_PROCESSES))
             outer.joinpath(JOBS, "pids.max").write_text(str(limits.processes))
