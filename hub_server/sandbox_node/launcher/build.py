@@ -108,8 +108,8 @@ def _become_runtime(
     if not runs.shares_kernel:
         jobs = []  # its processes are none of the host's
     command = oci.prepare(
-        runs, order, ids, prepared.root, agent=_agent(place, len(jobs)), environment=_ENVIRONMENT,
-        capabilities=list(CAPABILITIES), joins=len(jobs),
+        runs, order, ids, prepared, agent=_agent(place, len(jobs)), environment=_ENVIRONMENT,
+        capabilities=list(CAPABILITIES), masked=place.masked, joins=len(jobs),
     )  # fmt: skip
     _arrange_descriptors([ends[0], ends[1]], jobs, None, None)
     os.execvpe(command[0], command, _HOST_ENVIRONMENT)  # noqa: S606 - there is no shell between

@@ -20,15 +20,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from hub_server.sandbox_node.launcher import system_calls
 from hub_server.sandbox_node.launcher.cgroups import CONTAINER, Mounted, mounted
 from hub_server.sandbox_node.launcher.orders import Create
+from hub_server.sandbox_node.launcher.root_filesystem import Prepared
 from hub_server.sandbox_node.launcher.uids import IdRange
 
 _MNT_DETACH = 2
-_SANDBOX = "sandbox"
-_DEVICE_BYTES, _DEVICE_INODES = 64 * 1024, 64
-_MASKED = ("acpi", "asound", "kcore", "keys", "latency_stats", "timer_list", "timer_stats", "sched_debug", "scsi",
-           "sysrq-trigger", "kallsyms", "kmsg", "config.gz")  # fmt: skip
 _READ_ONLY = ("bus", "fs", "irq", "sys")
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -59,11 +57,12 @@ def configuration(
     runtime: Runtime,
     order: Create,
     ids: IdRange | None,
-    root: Path,
+    prepared: Prepared,
     *,
     agent: Sequence[str],
     environment: dict[str, str],
     capabilities: Sequence[str],
+    masked: Sequence[str],
     group: str | None,
 ) -> dict[str, Any]:
     """Return the content of config.json; `group` is the control group that the runtime is to use, if it needs one."""
@@ -71,7 +70,7 @@ def configuration(
     linux: dict[str, Any] = {"seccomp": runtime.seccomp}
     if runtime.shares_kernel:
         namespaces += ["cgroup", "user"] if ids is not None else ["cgroup"]
-        linux["maskedPaths"] = [f"/proc/{name}" for name in _MASKED]
+        linux["maskedPaths"] = [f"/proc/{name}" for name in masked]
         linux["readonlyPaths"] = [f"/proc/{name}" for name in _READ_ONLY]
         if ids is not None:
             linux["uidMappings"] = linux["gidMappings"] = [
@@ -88,9 +87,9 @@ def configuration(
             "capabilities": {key: list(capabilities) for key in ("bounding", "effective", "permitted")},
             "rlimits": _rlimits(order), "noNewPrivileges": True, "oomScoreAdj": 500,
         },
-        "root": {"path": str(root), "readonly": False},
-        "hostname": _SANDBOX,
-        "mounts": _mounts(runtime, order, root),
+        "root": {"path": str(prepared.root), "readonly": False},
+        "hostname": "sandbox",
+        "mounts": _mounts(runtime, order, prepared),
         "linux": linux,
     }  # fmt: skip
 
@@ -117,21 +116,28 @@ def prepare(
     runtime: Runtime,
     order: Create,
     ids: IdRange | None,
-    root: Path,
+    prepared: Prepared,
     *,
     agent: Sequence[str],
     environment: dict[str, str],
     capabilities: Sequence[str],
+    masked: Sequence[str],
     joins: int,
 ) -> list[str]:
-    """Write the bundle beside `root`, hide the control groups, and return the command line that starts it."""
-    folder = root.parent / "bundle"
+    """Write the bundle beside the root, put away what the runtime is not to see, and return the command that starts it.
+
+    `masked` are names in /proc.
+    """
+    folder = prepared.root.parent / "bundle"
     folder.mkdir(mode=0o700)
     folder.joinpath("state").mkdir()
     group = _hide_groups(runtime)
+    # A runtime puts the null device of where it runs itself on what is masked; the host's would be shared.
+    system_calls.attach(str(prepared.devices / "null"), "/dev/null", readonly=False, devices=True)
     described = configuration(
-        runtime, order, ids, root, agent=agent, environment=environment, capabilities=capabilities, group=group
-    )
+        runtime, order, ids, prepared, agent=agent, environment=environment, capabilities=capabilities, masked=masked,
+        group=group,
+    )  # fmt: skip
     folder.joinpath("config.json").write_text(json.dumps(described))
     return command(runtime, folder, joins)
 
@@ -175,21 +181,17 @@ def _below_own_group(controller: str) -> str | None:
     return None
 
 
-def _mounts(runtime: Runtime, order: Create, root: Path) -> list[dict[str, Any]]:
+def _mounts(runtime: Runtime, order: Create, prepared: Prepared) -> list[dict[str, Any]]:
     def mount(destination: str, kind: str, *options: str, source: str | None = None) -> dict[str, Any]:
         return {"destination": destination, "type": kind, "source": source or kind, "options": list(options)}
 
-    shared = f"size={order.shared_memory_bytes}"
-    mounts = [
-        mount("/proc", "proc", "nosuid", "noexec", "nodev"),
-        mount("/dev", "tmpfs", "nosuid", "mode=755", f"size={_DEVICE_BYTES}", f"nr_inodes={_DEVICE_INODES}"),
-        mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"),
-        mount("/dev/shm", "tmpfs", "nosuid", "nodev", "mode=1777", shared),  # noqa: S108
-    ]
-    if runtime.kind is Kind.RUNSC:
-        # gVisor lays an unlimited file system of its own over an empty /tmp; the sandbox's own is on its limited disk.
-        mounts.append(mount("/tmp", "bind", "rbind", "rw", source=f"{root}/tmp"))  # noqa: S108
-    return mounts
+    mounts = [mount("/proc", "proc", "nosuid", "noexec", "nodev")]
+    if runtime.shares_kernel:
+        return [*mounts, mount("/dev", "bind", "rbind", "nosuid", "noexec", source=str(prepared.devices))]
+    # gVisor has devices of its own. Over an empty /tmp it lays an unlimited file system; the sandbox's is on its disk.
+    shared = ("nosuid", "nodev", "mode=1777", f"size={order.shared_memory_bytes}")
+    mounts.append(mount("/dev/shm", "tmpfs", *shared))  # noqa: S108
+    return [*mounts, mount("/tmp", "bind", "rbind", "rw", source=f"{prepared.root}/tmp")]  # noqa: S108
 
 
 def _rlimits(order: Create) -> list[dict[str, Any]]:
