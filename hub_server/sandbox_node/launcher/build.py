@@ -109,9 +109,12 @@ def _become_runtime(
         jobs = []  # its processes are none of the host's
     command = oci.prepare(
         runs, order, ids, prepared, agent=_agent(place, len(jobs)), environment=_ENVIRONMENT,
-        capabilities=list(CAPABILITIES), masked=place.masked, joins=len(jobs),
+        capabilities=list(CAPABILITIES), masked=place.masked, userns=userns, joins=len(jobs),
     )  # fmt: skip
     _arrange_descriptors([ends[0], ends[1]], jobs, None, None)
+    if runs.shares_kernel:
+        # By itself a runtime would set them on a process of another user, for which root may lack the right.
+        _set_limits(order.limits, has_groups=place.groups is not None)
     os.execvpe(command[0], command, _HOST_ENVIRONMENT)  # noqa: S606 - there is no shell between
 
 

@@ -24,7 +24,7 @@ from hub_server.sandbox_node.launcher import system_calls
 from hub_server.sandbox_node.launcher.cgroups import CONTAINER, Mounted, mounted
 from hub_server.sandbox_node.launcher.orders import Create
 from hub_server.sandbox_node.launcher.root_filesystem import Prepared
-from hub_server.sandbox_node.launcher.uids import IdRange
+from hub_server.sandbox_node.launcher.uids import RANGE, IdRange
 
 _MNT_DETACH = 2
 _READ_ONLY = ("bus", "fs", "irq", "sys")
@@ -63,20 +63,26 @@ def configuration(
     environment: dict[str, str],
     capabilities: Sequence[str],
     masked: Sequence[str],
+    users: Path | None,
     group: str | None,
 ) -> dict[str, Any]:
-    """Return the content of config.json; `group` is the control group that the runtime is to use, if it needs one."""
-    namespaces = ["pid", "network", "ipc", "uts", "mount"]
+    """Return the content of config.json.
+
+    `users` is the file on which the user namespace is mounted. The runtime could make one, but that would be root's:
+    what the kernel counts for each user, such as bytes in message queues, all sandboxes would have together. `group`
+    is the control group that the runtime is to use, if it needs one.
+    """
     linux: dict[str, Any] = {"seccomp": runtime.seccomp}
+    linux["namespaces"] = [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")]
     if runtime.shares_kernel:
-        namespaces += ["cgroup", "user"] if ids is not None else ["cgroup"]
+        linux["namespaces"].append({"type": "cgroup"})
         linux["maskedPaths"] = [f"/proc/{name}" for name in masked]
         linux["readonlyPaths"] = [f"/proc/{name}" for name in _READ_ONLY]
-        if ids is not None:
-            linux["uidMappings"] = linux["gidMappings"] = [
-                {"containerID": 0, "hostID": ids.first, "size": int(ids.mapping.split()[2])}
-            ]
-    linux["namespaces"] = [{"type": kind} for kind in namespaces]
+    if users is not None:
+        linux["namespaces"].append({"type": "user", "path": str(users)})
+        if runtime.kind is Kind.RUNC and ids is not None:  # it wants to be told what it could read there
+            mapping = {"containerID": 0, "hostID": ids.first, "size": RANGE}
+            linux["uidMappings"] = linux["gidMappings"] = [mapping]
     if group is not None:
         linux["cgroupsPath"] = group
     return {
@@ -85,7 +91,7 @@ def configuration(
             "terminal": False, "user": {"uid": 0, "gid": 0}, "args": list(agent), "cwd": "/",
             "env": [f"{name}={value}" for name, value in environment.items()],
             "capabilities": {key: list(capabilities) for key in ("bounding", "effective", "permitted")},
-            "rlimits": _rlimits(order), "noNewPrivileges": True, "oomScoreAdj": 500,
+            "rlimits": [] if runtime.shares_kernel else _rlimits(order), "noNewPrivileges": True, "oomScoreAdj": 500,
         },
         "root": {"path": str(prepared.root), "readonly": False},
         "hostname": "sandbox",
@@ -122,11 +128,12 @@ def prepare(
     environment: dict[str, str],
     capabilities: Sequence[str],
     masked: Sequence[str],
+    userns: int | None,
     joins: int,
 ) -> list[str]:
     """Write the bundle beside the root, put away what the runtime is not to see, and return the command that starts it.
 
-    `masked` are names in /proc.
+    `masked` are names in /proc, `userns` is a descriptor of the sandbox's user namespace, if it has one.
     """
     folder = prepared.root.parent / "bundle"
     folder.mkdir(mode=0o700)
@@ -134,9 +141,14 @@ def prepare(
     group = _hide_groups(runtime)
     # A runtime puts the null device of where it runs itself on what is masked; the host's would be shared.
     system_calls.attach(str(prepared.devices / "null"), "/dev/null", readonly=False, devices=True)
+    users = None
+    if userns is not None:
+        users = folder / "users"
+        users.touch()
+        system_calls.bind(f"/proc/self/fd/{userns}", str(users))
     described = configuration(
         runtime, order, ids, prepared, agent=agent, environment=environment, capabilities=capabilities, masked=masked,
-        group=group,
+        users=users, group=group,
     )  # fmt: skip
     folder.joinpath("config.json").write_text(json.dumps(described))
     return command(runtime, folder, joins)
@@ -187,7 +199,9 @@ def _mounts(runtime: Runtime, order: Create, prepared: Prepared) -> list[dict[st
 
     mounts = [mount("/proc", "proc", "nosuid", "noexec", "nodev")]
     if runtime.shares_kernel:
-        return [*mounts, mount("/dev", "bind", "rbind", "nosuid", "noexec", source=str(prepared.devices))]
+        # What is mounted below comes along with runc only.
+        binds = ("", "/pts", "/shm") if runtime.kind is Kind.CRUN else ("",)
+        return mounts + [mount(f"/dev{name}", "bind", "rbind", source=f"{prepared.devices}{name}") for name in binds]
     # gVisor has devices of its own. Over an empty /tmp it lays an unlimited file system; the sandbox's is on its disk.
     shared = ("nosuid", "nodev", "mode=1777", f"size={order.shared_memory_bytes}")
     mounts.append(mount("/dev/shm", "tmpfs", *shared))  # noqa: S108
@@ -195,9 +209,6 @@ def _mounts(runtime: Runtime, order: Create, prepared: Prepared) -> list[dict[st
 
 
 def _rlimits(order: Create) -> list[dict[str, Any]]:
-    limits = order.limits
-    values = {
-        "CORE": 0, "NOFILE": limits.open_files, "FSIZE": limits.file_bytes, "NPROC": limits.processes + 32,
-        "MEMLOCK": 64 * 1024, "MSGQUEUE": 819_200, "SIGPENDING": 4 * limits.processes + 64, "RTPRIO": 0, "NICE": 0,
-    }  # fmt: skip
+    """Return the limits of each process for gVisor's own kernel; others inherit those of the process that we are."""
+    values = {"CORE": 0, "NOFILE": order.limits.open_files, "FSIZE": order.limits.file_bytes}
     return [{"type": f"RLIMIT_{name}", "hard": value, "soft": value} for name, value in values.items()]

@@ -19,7 +19,7 @@ _STACK_BYTES = 32 * 1024
 _SLEEPS_S = 10
 _sleeper_stacks: list[ctypes.Array[ctypes.c_char]] = []
 
-_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _MS_RDONLY = 1
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 
@@ -87,6 +87,12 @@ def overlay(target: str, layers: list[str], options: str = "") -> None:
     lower = ":".join(re.sub(r"([\\:,])", r"\\\1", layer) for layer in layers)
     flags = MS_NOSUID | MS_NODEV | (0 if options else _MS_RDONLY)
     mount("overlay", target, "overlay", flags, f"lowerdir={lower}{options}")
+
+
+def bind(source: str, target: str) -> None:
+    """Bind `source`, which may be no folder or file, such as a namespace, on `target` as it is."""
+    result = _libc.mount(os.fsencode(source), os.fsencode(target), None, ctypes.c_ulong(_MS_BIND), None)
+    _checked(result, f"bind {source}")
 
 
 def make_readonly(target: str) -> None:
