@@ -9,7 +9,8 @@ any  /{user_ns}/{sandbox}/ports/{port}/{path}                       goes to a se
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
@@ -18,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from hub_server.sandbox_node.errors import SandboxError
 from hub_server.sandbox_node.gateway import command_sessions, commands, files, programs
 from hub_server.sandbox_node.gateway.access import Door, SandboxRegistry
-from hub_server.sandbox_node.gateway.bodies import drain
+from hub_server.sandbox_node.gateway.bodies import drain, while_connected
 from hub_server.sandbox_node.gateway.connect import serve
 from hub_server.sandbox_node.gateway.refusals import BadRequest, http_answer, rpc_error
 from hub_server.sandbox_node.network.port_headers import Place
@@ -28,7 +29,7 @@ from hub_server.sandboxes.tokens import Refused
 
 USER_NS = "sandboxes"  # what the hub tells clients as the first part of their paths
 PORTS = "ports"
-Handler = Callable[[Sandbox, Request], Awaitable[Response]]
+Handler = Callable[[Sandbox, Request], Coroutine[Any, Any, Response]]
 
 ROUTES: dict[str, tuple[str, Handler]] = {
     "exec": ("POST", commands.execute),
@@ -105,7 +106,8 @@ class Gateway:
         if request.method != verb:
             return JSONResponse({"detail": "Method Not Allowed"}, 405, {"allow": verb})
         try:
-            return await handler(self._door.open(sandbox_id, authorization), request)
+            answering = handler(self._door.open(sandbox_id, authorization), request)
+            return await (while_connected(request, answering) if verb == "GET" else answering)
         except ClientDisconnect:
             raise
         except Exception as error:  # noqa: BLE001  what is unknown is logged and answered by 500

@@ -15,6 +15,8 @@ from starlette.types import Receive
 from hub_server.sandbox_node.gateway.refusals import BadRequest
 
 MOST_JSON_BYTES = 64 * 1024**2
+GRACE_S = 10.0  # for a sandbox to end what ran too long by itself
+_CANCEL_S = 5.0
 _MOST_DRAINED_BYTES = 64 * 1024**2
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -52,24 +54,27 @@ async def drain(request: Request) -> None:
         return  # it has gone, or the body was read already
 
 
-async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+async def while_connected(request: Request, work: Coroutine[Any, Any, Result], within_s: float | None = None) -> Result:
     """Return what work results in; cancel it when the client goes away, after whose body this is called.
 
     Raises:
         ClientDisconnect: it went away.
+        BadRequest: nothing came of the work for so long, since the sandbox does not answer.
     """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(left(request.receive))
     try:
-        await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
+        await asyncio.wait([working, leaving], timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        if leaving.done():
             raise ClientDisconnect
-        return working.result()
+        raise BadRequest("the sandbox does not answer", 504)
     finally:
         leaving.cancel()
         if not working.done():
             working.cancel()
-            await asyncio.wait([working])
+            await asyncio.wait([working], timeout=_CANCEL_S)
 
 
 async def left(receive: Receive) -> None:

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hub_server.sandbox_node.gateway.answers import OutputAnswer
-from hub_server.sandbox_node.gateway.bodies import read_json, while_connected
+from hub_server.sandbox_node.gateway.bodies import GRACE_S, read_json, while_connected
 from hub_server.sandbox_node.gateway.refusals import BadRequest
 from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.specification import MEBIBYTE, Command
@@ -36,7 +36,8 @@ async def execute(sandbox: Sandbox, request: Request) -> Response:
         user=asked.user,
         timeout_s=asked.timeout,
     )
-    finished = await while_connected(request, sandbox.run(command, most_output=MOST_OUTPUT_BYTES))
+    running = sandbox.run(command, most_output=MOST_OUTPUT_BYTES)
+    finished = await while_connected(request, running, asked.timeout + GRACE_S)
     if finished.ended.timed_out:
         raise BadRequest(f"the command ran longer than {asked.timeout:g} s, and was killed", 408)
     stderr = finished.stderr

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hub_server.sandbox_node.gateway.answers import OutputAnswer
-from hub_server.sandbox_node.gateway.bodies import read_json, while_connected
+from hub_server.sandbox_node.gateway.bodies import GRACE_S, read_json, while_connected
 from hub_server.sandbox_node.gateway.commands import LONGEST_S, MOST_OUTPUT_BYTES
 from hub_server.sandbox_node.sandbox import Batch, Sandbox
 from hub_server.sandbox_node.specification import MEBIBYTE, Finished
@@ -70,7 +70,7 @@ async def run_code(sandbox: Sandbox, request: Request) -> Response:
         memory_bytes=asked.memory_bytes,
         most_output=MOST_OUTPUT_BYTES,
     )
-    return OutputAnswer(_facts(await while_connected(request, running)))
+    return OutputAnswer(_facts(await while_connected(request, running, asked.timeout_s + GRACE_S)))
 
 
 async def run_batch(sandbox: Sandbox, request: Request) -> Response:
@@ -91,7 +91,8 @@ async def run_batch(sandbox: Sandbox, request: Request) -> Response:
         cwd=asked.cwd,
         env=asked.env,
     )
-    finished = await while_connected(request, sandbox.run_batch(batch))
+    most_s = asked.timeout_s * len(asked.inputs) / batch.at_once + GRACE_S
+    finished = await while_connected(request, sandbox.run_batch(batch), most_s)
     return OutputAnswer({"results": [_facts(one) for one in finished]})
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
-from hub_server.sandbox_node.gateway import commands
+from hub_server.sandbox_node.gateway import command_sessions, commands, messages
+from hub_server.sandbox_node.gateway.connect import ServerStream
+from hub_server.sandbox_node.gateway.envelopes import envelope
 from hub_server.sandbox_node.specification import End, EndKind
 from hub_server.sandboxes.tokens import make_token
 from tests.hub_server.sandbox_node.gateway.conftest import SECRET, Served
@@ -105,6 +110,37 @@ async def test_a_command_under_way_ends_as_gone_with_its_sandbox(gateway: Served
     answer = await running
     assert (answer.status_code, answer.json()["error"]) == (502, "sandbox_not_found")
     assert "no memory" in answer.json()["detail"]
+
+
+async def test_a_sandbox_that_does_not_answer_holds_nobody_up(gateway: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "GRACE_S", 0.3)
+    monkeypatch.setattr(command_sessions, "METHODS", {**command_sessions.METHODS, "Start": impatient_start()})
+    agent = int((await gateway.post("exec", json={"command": "echo $PPID"})).json()["stdout"])
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        answer = await gateway.post("exec", json={"command": "true", "timeout": 0.1})
+        assert (answer.status_code, answer.json()["detail"]) == (504, "the sandbox does not answer")
+        body = envelope(messages.StartRequest(command={"cmd": "true"}).SerializeToString())
+        headers = {"content-type": "application/connect+proto", "connect-timeout-ms": "100"}
+        answer = await gateway.post("command_session.CommandSession/Start", content=body, headers=headers)
+        assert b"deadline_exceeded" in answer.content
+        with pytest.raises(httpx.ReadTimeout):
+            await gateway.get("read-file", params={"path": "/etc/passwd"}, timeout=0.2)
+        async with asyncio.timeout(5):
+            while gateway.sandbox.attached:
+                await asyncio.sleep(0.02)
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert (await gateway.post("exec", json={"command": "echo again"})).json()["stdout"] == "again\n"
+    async with asyncio.timeout(5):
+        while gateway.sandbox.sessions():
+            await asyncio.sleep(0.02)
+
+
+def impatient_start() -> ServerStream:
+    method = command_sessions.METHODS["Start"]
+    assert isinstance(method, ServerStream)
+    return replace(method, grace_s=0.2)
 
 
 async def test_a_snippet_runs_on_the_fast_path(gateway: Served) -> None:
