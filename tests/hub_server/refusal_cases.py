@@ -196,6 +196,35 @@ THE_REST = [
     ("keeper", "POST", f"{API}/traces", {"headers": ODD_LINES}, 400, "'odd' is neither trace nor episode"),
     ("keeper", "POST", f"{API}/traces", {}, 400, "Idempotency-Key must be sha256: and 64 hex digits"),
 ]
+ONE = {"name": "x", "docker_image": "host"}
+BOX = f"{API}/sandbox"
+NODE = {
+    "name": "n", "url": "http://127.0.0.1:1", "secret": "ab" * 32, "level": "container", "backend": "b", "images": [],
+    "capacity": 1, "live": 0, "pending": 0, "idle": 0, "version": "1",
+}  # fmt: skip
+SANDBOXES = [
+    ("nobody", "POST", BOX, {"json": ONE}, 401, "this needs an API key"),
+    ("narrow", "POST", BOX, {"json": ONE}, 403, "may not write sandboxes; use one with the scope sandboxes:write"),
+    ("keeper", "POST", BOX, {"json": ONE}, 503, "start one with `prime sandbox serve`"),
+    ("keeper", "POST", BOX, {"json": {**ONE, "team_id": "none"}}, 404, "team 'none' not found"),
+    ("keeper", "POST", BOX, {"json": {**ONE, "gpu_count": 1, "gpu_type": "x"}}, 422, "GPUs are not available"),
+    ("keeper", "GET", f"{BOX}?team_id=none", {}, 404, "team 'none' not found among yours"),
+    ("keeper", "GET", f"{BOX}?per_page=0", {}, 422, "greater than or equal to 1"),
+    ("keeper", "GET", f"{BOX}/none", {}, 404, "sandbox none not found on this hub"),
+    ("keeper", "DELETE", f"{BOX}/none", {}, 404, "sandbox none not found on this hub"),
+    ("keeper", "POST", f"{BOX}/none/auth", {}, 404, "sandbox none not found on this hub"),
+    ("keeper", "DELETE", BOX, {"json": {}}, 400, "name the sandboxes by sandbox_ids or by labels"),
+    ("keeper", "POST", f"{BOX}/none/ssh-session", {"json": {}}, 400, "there is no SSH into the sandboxes"),
+    ("keeper", "POST", f"{BOX}/none/checkpoints", {}, 404, "checkpoints: not found, this is not available"),
+    ("keeper", "GET", f"{BOX}/networks", {}, 404, "networks between sandboxes: not found, this is not available"),
+    ("keeper", "GET", f"{BOX}/volumes/x", {}, 404, "volumes: not found, this is not available on this server"),
+    ("keeper", "POST", f"{API}/images/build", {"json": {}}, 404, "building images: not found, this is not available"),
+    ("keeper", "GET", f"{API}/template/registry-credentials", {}, 404, "registry credentials: not found"),
+    ("keeper", "POST", f"{API}/sandbox-nodes", {"json": NODE}, 403, "this needs an administrator of the hub"),
+    ("admin", "POST", f"{API}/sandbox-nodes", {"json": {**NODE, "level": "none"}}, 400, "level container or better"),
+    ("admin", "POST", f"{API}/sandbox-nodes", {"json": {**NODE, "url": "x"}}, 400, "not the address of a sandbox node"),
+    ("admin", "DELETE", f"{API}/sandbox-nodes/none", {}, 404, "sandbox node none not found on this hub"),
+]
 VALUES = [
     ("nobody", "GET", f"{HUB}/?offset={'9' * 30}", {}, 422, "less than or equal to 1000000000"),
     ("keeper", "POST", f"{API}/evaluations/", {"json": {"name": "x", "metadata": {"a": DEEP}}}, 422, "100 deep"),
@@ -221,5 +250,5 @@ PAGES = [
     ("nobody", "POST", "/dashboard/signin", {"data": {"form_token": "x"}}, 403, "did not come from a page of this hub"),
     ("nobody", "GET", f"/dashboard/environments/keeper/open/versions/{'1' * 5000}", {}, 404, "not found"),
 ]
-CASES = [*ACCESS, *REGISTRY, *PUBLISHING, *INDEX, *ACCOUNTS, *THE_REST, *VALUES, *PAGES]
+CASES = [*ACCESS, *REGISTRY, *PUBLISHING, *INDEX, *ACCOUNTS, *THE_REST, *SANDBOXES, *VALUES, *PAGES]
 Case = tuple[str, str, str, dict[str, Any], int, str]
