@@ -21,9 +21,10 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 from hub_server.sandbox_node.agent.inside import frames
 from hub_server.sandbox_node.backends import Confined
+from hub_server.sandbox_node.collected import collect
 from hub_server.sandbox_node.errors import FileRefused, Gone, NoSession, NotStarted, SessionTaken
 from hub_server.sandbox_node.link import GONE, Channel, Frame, decoded
-from hub_server.sandbox_node.sessions import Follower, Output, Session, failure_of
+from hub_server.sandbox_node.sessions import Follower, Session, failure_of
 from hub_server.sandbox_node.specification import MEBIBYTE, Command, End, Ended, EndKind, Finished
 
 MOST_OUTPUT = 10 * MEBIBYTE  # of each stream of a command whose output is collected
@@ -367,9 +368,12 @@ class Sandbox:
                 if failed and batch.stop_at_first_failure:
                     return
 
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(max(1, batch.at_once)):
-                workers.create_task(work())
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(max(1, batch.at_once)):
+                    workers.create_task(work())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from failures
         return [results[number] for number in sorted(results)]
 
     async def _run_one(self, batch: Batch, given: bytes) -> Finished:
@@ -392,28 +396,10 @@ class Sandbox:
             return await self._collect(session, follower, given)
 
     async def _collect(self, session: Session, follower: Follower, stdin: bytes) -> Finished:
-        parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-        feeding = asyncio.ensure_future(self._feed(session, stdin)) if stdin else None
-        try:
-            with follower:
-                async for event in follower:
-                    if isinstance(event, Output):
-                        parts[event.stream].append(event.data)
-        except asyncio.CancelledError:
-            await session.signal(signal.SIGKILL)
-            raise
-        finally:
-            if feeding is not None:
-                feeding.cancel()
-        assert session.ended is not None
-        if self._link.closed.done():
+        finished = await collect(session, follower, stdin)
+        if session.lost:
             await self._raise_gone()
-        return Finished(session.ended, b"".join(parts["stdout"]), b"".join(parts["stderr"]))
-
-    @staticmethod
-    async def _feed(session: Session, stdin: bytes) -> None:
-        await session.write(stdin)
-        await session.close_input()
+        return finished
 
     # Files.
 

@@ -42,7 +42,7 @@ async def execute(sandbox: Sandbox, request: Request) -> Response:
         raise BadRequest(f"the command ran longer than {asked.timeout:g} s, and was killed", 408)
     stderr = finished.stderr
     if finished.ended.cut:
-        stderr += f"\nthe command was killed: it wrote more than {MOST_OUTPUT_BYTES // MEBIBYTE} MiB\n".encode()
+        stderr += f"\nthe command was killed, since at most {MOST_OUTPUT_BYTES // MEBIBYTE} MiB are kept\n".encode()
     return OutputAnswer(
         {
             "stdout": finished.stdout,

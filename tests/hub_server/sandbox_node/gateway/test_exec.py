@@ -43,7 +43,7 @@ async def test_too_much_output_is_cut_and_said_so(gateway: Served, monkeypatch: 
     said = (await gateway.post("exec", json={"command": "yes"})).json()
     assert len(said["stdout"]) == 1024**2
     assert said["cut"]
-    assert "wrote more than 1 MiB" in said["stderr"]
+    assert "at most 1 MiB are kept" in said["stderr"]
 
 
 async def test_a_command_is_killed_when_its_client_goes_away(gateway: Served) -> None:
@@ -182,3 +182,13 @@ async def test_an_echo_takes_a_few_milliseconds(gateway: Served) -> None:
         await gateway.post("exec", json={"command": "echo hi"})
         took.append(time.perf_counter() - began)
     assert sorted(took)[15] < 0.1
+
+
+async def test_a_batch_under_way_ends_as_gone_with_its_sandbox(gateway: Served) -> None:
+    asked = {"program": {"argv": ["sleep", "60"]}, "inputs": ["", ""], "timeout_s": 90}
+    running = asyncio.create_task(gateway.post("run-batch", json=asked))
+    async with asyncio.timeout(5):
+        while not gateway.sandbox.sessions():
+            await asyncio.sleep(0.01)
+    await gateway.sandbox.destroy(End(EndKind.DELETED, "it was deleted"))
+    assert (await running).status_code == 502
