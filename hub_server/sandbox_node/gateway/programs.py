@@ -18,7 +18,7 @@ from hub_server.sandbox_node.specification import MEBIBYTE, Finished
 MOST_INPUTS = 4096
 # Of each stream of one run; with many inputs less of each, since the outputs of all are held until the last has run.
 MOST_RUN_OUTPUT_BYTES = MEBIBYTE
-MOST_BATCH_OUTPUT_BYTES = 64 * MEBIBYTE  # of each stream, all runs together
+MOST_BATCH_OUTPUT_BYTES = 16 * MEBIBYTE  # of each stream, all runs together
 
 
 class Snippet(BaseModel):
