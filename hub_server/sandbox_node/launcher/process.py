@@ -185,8 +185,8 @@ def _prepared(
     system_calls.keep_mounts_to_ourselves()
     # Where users that are not root can get to; nobody but us sees what we mount there.
     sources = _sources(_SHARED if is_root else Path(setup.stage), setup.runtime, is_root=is_root)
-    if is_root and not _can_map(sources):
-        notes.append("the kernel cannot show files of images as the sandbox's own; they are nobody's, and read-only")
+    if is_root and not sources.maps_owners:
+        notes.append("files of images cannot be shown as the sandbox's own: they are nobody's, and stay as they are")
     place = build.Place(
         sources=sources,
         agent=setup.agent,
@@ -228,16 +228,25 @@ def _sources(base: Path, runtime: str, *, is_root: bool) -> root_filesystem.Sour
     stage, host = base / "stage", base / "host"
     stage.mkdir()
     bound = host_root.make(host)
-    return root_filesystem.Sources(stage, host, bound, runtime, is_root=is_root)
+    return root_filesystem.Sources(
+        stage, host, bound, runtime, is_root=is_root, maps_owners=is_root and _can_map(runtime, stage)
+    )
 
 
-def _can_map(sources: root_filesystem.Sources) -> bool:
-    """Tell whether a folder can be shown with other owners."""
+def _can_map(folder: str, stage: Path) -> bool:
+    """Tell whether what lies on the node's disk can be shown with other owners below an overlay; Linux 5.19 can."""
     userns = system_calls.user_namespace(UIDS_FIRST, IdRange(0, UIDS_FIRST).mapping)
-    probe = sources.stage.with_name("probe")
-    probe.mkdir()
+    mapped, seen = stage.with_name("mapped"), stage.with_name("seen")
+    for each in (mapped, seen):
+        each.mkdir()
     try:
-        return root_filesystem.attach_mapped(str(sources.host_root), str(probe), userns)
+        if not root_filesystem.attach_mapped(folder, str(mapped), userns):
+            return False
+        system_calls.overlay(str(seen), [str(mapped), str(stage)])
+    except OSError:
+        return False
+    else:
+        return seen.stat().st_uid == UIDS_FIRST
     finally:
         os.close(userns)
 

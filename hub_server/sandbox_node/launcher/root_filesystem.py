@@ -31,6 +31,9 @@ _MOST_SHARED_FILES = 4096
 # In every image, whatever it has there: no link of the image may stand where something is mounted.
 _OWN_FOLDERS = {"": 0o755, "proc": 0o555, "sys": 0o555, "dev": 0o755, "etc": 0o755, "run": 0o755, "run/prime": 0o755,
                 "tmp": 0o1777}  # fmt: skip
+# Of the host's image, where it cannot be shown as the sandbox's own.
+_HOST_FOLDERS = {"root": 0o700, "home": 0o755, "workspace": 0o755, "app": 0o755, "mnt": 0o755, "opt": 0o755,
+                 "srv": 0o755, "var": 0o755, "var/tmp": 0o1777, "var/log": 0o755, "var/lib": 0o755}  # fmt: skip
 _OWN_FILES = {
     "etc/hosts": "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n",
     "etc/hostname": "sandbox\n",
@@ -47,6 +50,7 @@ class Sources:
     host_bound: list[str]
     runtime: str
     is_root: bool  # of the host; otherwise of a user namespace
+    maps_owners: bool  # whether what is root's in an image can be shown as the sandbox's root's
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,13 @@ def prepare(order: Create, owner: int, userns: int | None, sources: Sources) -> 
     for folder in (lower, upper, work, root, devices, nothing):
         folder.mkdir()
     image = order.root if order.root is not None else str(sources.host_root)
-    if sources.is_root and userns is not None:
-        attach_mapped(image, str(lower), userns)
-    else:
+    is_mapped = sources.maps_owners and userns is not None and attach_mapped(image, str(lower), userns)
+    if not is_mapped:
         system_calls.attach(image, str(lower))
-    _own(upper, owner)
+    _own(upper, _OWN_FOLDERS, owner)
+    _own_files(upper, owner)
+    if order.root is None and not is_mapped:
+        _own(upper, _HOST_FOLDERS, owner)
     marks = "" if sources.is_root else ",userxattr"
     system_calls.overlay(str(root), [str(lower)], f",upperdir={upper},workdir={work}{marks}")
     if order.root is None:
@@ -92,16 +98,12 @@ def prepare(order: Create, owner: int, userns: int | None, sources: Sources) -> 
 
 
 def attach_mapped(source: str, target: str, userns: int) -> bool:
-    """Bind an image so that what is root's is the sandbox's root's; tell whether it could be done.
-
-    Kernels before 5.19, and some file systems, cannot. Then it is nobody's, and what others may not change stays.
-    """
+    """Bind an image so that what is root's is the sandbox's root's; tell whether its file system can do that."""
     try:
         system_calls.attach(source, target, idmap_fd=userns)
     except OSError as problem:
-        if problem.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        if problem.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
             raise
-        system_calls.attach(source, target)
         return False
     return True
 
@@ -115,12 +117,15 @@ def _show(source: str, target: str, nothing: Path) -> None:
         system_calls.attach(source, target)
 
 
-def _own(upper: Path, owner: int) -> None:
-    for name, mode in _OWN_FOLDERS.items():
+def _own(upper: Path, folders: dict[str, int], owner: int) -> None:
+    for name, mode in folders.items():
         folder = upper / name
         folder.mkdir(exist_ok=True)
         folder.chmod(mode)
         os.chown(folder, owner, owner)
+
+
+def _own_files(upper: Path, owner: int) -> None:
     for name, text in _OWN_FILES.items():
         file = upper / name
         file.write_text(text)
