@@ -34,6 +34,8 @@ CAPABILITIES = {
 }  # fmt: skip
 # The namespace of a launcher that is not root has one user in it, so there is nobody to become.
 _ONE_USER = "0 0 1"
+# One user above all that hosts and sandboxes give out, for a namespace must have somebody.
+_NOBODY_OF_THE_HOST = "2147483646 2147483646 1"
 
 _HOST_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
@@ -103,8 +105,10 @@ def _become_runtime(
     ids = ids if runs.shares_kernel else None  # gVisor maps no ids; its processes on the host are nobody's
     owner = ids.first if ids is not None else 0
     userns = system_calls.user_namespace(owner, ids.mapping) if ids is not None else None
+    # gVisor reads files for what runs inside as root of the host.
+    nobody = system_calls.user_namespace(0, _NOBODY_OF_THE_HOST) if userns is None else None
     system_calls.unshare(system_calls.CLONE_NEWNS)
-    prepared = root_filesystem.prepare(order, owner, userns, place.sources)
+    prepared = root_filesystem.prepare(order, owner, userns, place.sources, without_owners=nobody)
     if not runs.shares_kernel:
         jobs = []  # its processes are none of the host's
     command = oci.prepare(

@@ -63,10 +63,14 @@ class Prepared:
     empty_folder: Path
 
 
-def prepare(order: Create, owner: int, userns: int | None, sources: Sources) -> Prepared:
+def prepare(
+    order: Create, owner: int, userns: int | None, sources: Sources, *, without_owners: int | None = None
+) -> Prepared:
     """Mount all, in the mount namespace of the caller; `owner` is the sandbox's root as the caller sees it.
 
-    With `userns`, what belongs to root in the image is shown as that namespace's root's.
+    With `userns`, what belongs to root in the image is shown as that namespace's root's. `without_owners` is a user
+    namespace without anybody of the host, for who serves the host's files as the host's root: through it they belong
+    to nobody at all, so even that root may read only what everybody may.
     """
     stage = sources.stage
     size = f"size={order.limits.disk_bytes},nr_inodes={order.limits.inodes},mode=0755"
@@ -89,7 +93,12 @@ def prepare(order: Create, owner: int, userns: int | None, sources: Sources) -> 
     if order.root is None:
         for source in sources.host_bound:
             # Its owners are not mapped: as root of the host, the sandbox's would read what others may not.
-            _show(source, f"{root}{source}", nothing)
+            shown = source
+            if without_owners is not None:
+                shown = f"{stage}/shown-{Path(source).name}"
+                Path(shown).mkdir()
+                system_calls.attach(source, shown, idmap_fd=without_owners)
+            _show(shown, f"{root}{source}", nothing)
     _show(sources.runtime, f"{root}{runtime.INSIDE}", nothing)
     _make_devices(devices, order.shared_memory_bytes, owner, is_root=sources.is_root)
     empty = stage / "empty"

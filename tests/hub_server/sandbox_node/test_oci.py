@@ -113,6 +113,21 @@ async def test_what_is_the_hosts_is_out_of_reach(sandbox: Sandbox, backend: OciB
     assert len(pids) < 8
 
 
+async def test_what_only_root_of_the_host_may_read_stays_so(sandbox: Sandbox) -> None:
+    closed = Path("/usr/share/prime-closed-for-a-test")
+    if os.geteuid() != 0:
+        pytest.skip("only root can write to /usr")
+    closed.write_text("s3cret")
+    try:
+        closed.chmod(0o600)
+        finished = await shell(sandbox, f"cat {closed}; cat /usr/bin/env > /dev/null && echo OPEN")
+    finally:
+        closed.unlink()
+    assert b"s3cret" not in finished.stdout
+    assert b"OPEN" in finished.stdout
+    assert b"Permission denied" in finished.stderr
+
+
 async def test_a_full_disk_and_too_much_memory_are_met_inside(sandbox: Sandbox, backend: OciBackend) -> None:
     for place in ("/tmp", "/root", "/workspace"):
         full = await shell(sandbox, f"dd if=/dev/zero of={place}/x bs=1M count=100 2>&1; rm {place}/x")
