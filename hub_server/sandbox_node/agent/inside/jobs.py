@@ -237,7 +237,9 @@ class Starter:
         self._cgroup_fds = jobs_cgroup_fds
 
     def start(self, request: dict[str, Any], pipes: Pipes, keep: int | None = None) -> int:
-        """Return the process id of a new command; `keep` is one more descriptor for it, as its 3.
+        """Return the process id of a new command.
+
+        `keep` is one more descriptor for it, as its 3; it is a helper of the agent then, which no command may read.
 
         Raises:
             Refused: there can be no more processes.
@@ -280,6 +282,8 @@ class Starter:
         if request.get("memory_bytes") is not None:
             kernel.limit_memory(request["memory_bytes"])
         signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
+        if keep is not None:
+            kernel.stay_unreadable()
         argv, env = request["argv"], request["env"]
         try:
             _execute(argv, env)

@@ -16,6 +16,19 @@ def be_unreadable() -> None:
     _libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
+def stay_unreadable() -> None:
+    """Let what this process executes next be unreadable from its first instruction on.
+
+    Exec makes a process readable again, and whoever opens its memory before it says otherwise has it open for good. But
+    not one whose real and effective groups differ, as of a program that gives its own rights; so they do, until the
+    program makes them equal. Where only one group is mapped, there is a moment that is not protected.
+    """
+    try:
+        os.setresgid(1, 0, 0)
+    except OSError:
+        pass
+
+
 def keep_orphans() -> None:
     """Become the parent of what loses its own below this process, so that the tree stays whole; kept by exec."""
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

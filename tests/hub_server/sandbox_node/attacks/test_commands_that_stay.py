@@ -13,8 +13,9 @@ import pytest
 
 from hub_server.sandbox_node.errors import Gone
 from hub_server.sandbox_node.sandbox import Sandbox
+from hub_server.sandbox_node.sessions import Output
 from hub_server.sandbox_node.specification import Command, End, EndKind, Finished, Level
-from tests.hub_server.sandbox_node.attacks.conftest import MakeSandbox, write
+from tests.hub_server.sandbox_node.attacks.conftest import MakeSandbox, says, write
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -140,6 +141,39 @@ async def test_a_snippet_finds_nothing_of_an_earlier_one_in_its_memory(sandbox: 
     assert found.stdout.split()[2] == b"False"
     again = await sandbox.run_python(SCAN_OWN_MEMORY.format(reversed=secrets.token_hex(14), own="needle"), timeout_s=20)
     assert hits <= int(again.stdout.split()[1]), "more than one finds of a word that never was here"
+
+
+HOLD_MEMORY_OF_ALL = """
+import os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.read(), print("held", *sorted(held), flush=True), os._exit(0))).start()
+held = {}
+print("watching", flush=True)
+while True:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in (1, os.getpid(), *held):
+            try: held[int(name)] = os.open(f"/proc/{name}/mem", os.O_RDWR)
+            except OSError: pass
+"""
+
+
+async def test_nobody_holds_the_memory_of_the_helper_that_snippets_come_from(sandbox: Sandbox) -> None:
+    """A process is readable from its start until it says otherwise, and memory that was opened in time stays open."""
+    if sandbox.enforcement.level < Level.CONTAINER:
+        pytest.skip("only one group is mapped on this host: the helper has an unprotected moment")
+    if sandbox.enforcement.level is Level.GVISOR:
+        pytest.skip("gVisor hides no process of a sandbox from the others of it")
+    await sandbox.run(Command(["sh", "-c", "kill -9 -1"]))  # the next snippet needs a new helper
+    watcher = Command(["python3", "-c", HOLD_MEMORY_OF_ALL], stdin=True, timeout_s=60)
+    session, follower = await sandbox.start_followed(watcher)
+    assert await says(follower, b"watching")
+    code = "import os, time\nprint(os.getppid(), os.getpid())\ntime.sleep(0.5)"
+    said = await sandbox.run_python(code, timeout_s=20)
+    helper, snippet = map(int, said.stdout.split())
+    await session.close_input()
+    output = b"".join([event.data async for event in follower if isinstance(event, Output)])
+    held = [int(number) for number in output.split()[1:]]
+    assert snippet in held, "the watcher does not see what can be seen"
+    assert helper not in held
 
 
 async def test_what_a_command_plants_is_not_run_by_the_agent_or_its_helper(sandbox: Sandbox) -> None:
