@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from ipaddress import IPv4Address
 
 from hub_server.sandbox_node.network.streams import SocketStream
@@ -15,7 +15,6 @@ from hub_server.sandboxes.egress import OperatorRules
 
 Resolve = Callable[[str], Awaitable[Sequence[IPv4Address]]]
 Dial = Callable[[IPv4Address, int, float], Awaitable[SocketStream]]
-_RESOLVERS = 16
 
 
 class Unresolved(OSError):
@@ -29,13 +28,30 @@ async def resolve(host: str) -> Sequence[IPv4Address]:
         Unresolved: there are none.
     """
     loop = asyncio.get_running_loop()
-    try:
-        found = await loop.run_in_executor(
-            _resolvers(), lambda: socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
-        )
-    except (OSError, UnicodeError) as error:
-        raise Unresolved(f"{host} has no IPv4 address ({error})") from None
-    return list(dict.fromkeys(IPv4Address(str(address[4][0])) for address in found))
+    answer: asyncio.Future[list[IPv4Address]] = loop.create_future()
+
+    def settle(addresses: list[IPv4Address], error: Exception | None) -> None:
+        if answer.cancelled():
+            return
+        if error is None:
+            answer.set_result(addresses)
+        else:
+            answer.set_exception(Unresolved(f"{host} has no IPv4 address ({error})"))
+
+    def look() -> None:
+        addresses, problem = [], None
+        try:
+            found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
+            addresses = list(dict.fromkeys(IPv4Address(str(address[4][0])) for address in found))
+        except (OSError, UnicodeError) as error:
+            problem = error
+        with contextlib.suppress(RuntimeError):  # the node has ended
+            loop.call_soon_threadsafe(settle, addresses, problem)
+
+    # A thread of its own, not one of a few: silent name servers that one sandbox asks must not hold up another, nor the
+    # end of the node.
+    threading.Thread(target=look, name="resolve", daemon=True).start()
+    return await answer
 
 
 def why_not(address: IPv4Address, operator: OperatorRules) -> str | None:
@@ -70,9 +86,3 @@ def _is_our_own(address: IPv4Address) -> bool:
         except OSError as error:
             return error.errno not in (errno.EADDRNOTAVAIL, errno.EINVAL)
         return True
-
-
-@cache
-def _resolvers() -> ThreadPoolExecutor:
-    """Return threads of their own: names that nobody answers for must not hold up the rest of the node."""
-    return ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="resolve")

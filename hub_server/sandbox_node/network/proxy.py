@@ -30,6 +30,7 @@ from hub_server.sandbox_node.network.conversation import (
 )
 from hub_server.sandbox_node.network.exchange import NoAnswer, exchange, request_head
 from hub_server.sandbox_node.network.flows import Flow, Flows
+from hub_server.sandbox_node.network.pace import Pace
 from hub_server.sandbox_node.network.streams import ByteStream, SocketStream, splice
 from hub_server.sandbox_node.network.watched import WatchedStream
 from hub_server.sandboxes.egress import DENY_ALL, Destination, OperatorRules, Policy
@@ -42,7 +43,9 @@ _MOST_ADDRESSES = 4  # of one name that are tried
 class ProxyLimits:
     """What one sandbox may ask of its proxy."""
 
-    connections: int = 128
+    connections: int = 64
+    requests_per_second: float = 50.0
+    requests_at_once: float = 200.0  # after a quiet time
     names_at_once: int = 4  # that are being resolved
     header_bytes: int = 64 * 1024
     head_timeout_s: float = 60.0  # for a request to come whole, and between two of them
@@ -85,6 +88,7 @@ class FilteringProxy:
         self._outside = outside or Outside()
         self._limits = self._outside.limits
         self._names = asyncio.Semaphore(self._limits.names_at_once)
+        self._pace = Pace(self._limits.requests_per_second, self._limits.requests_at_once)
         self._connections: set[asyncio.Task[Any]] = set()
         self._flows = Flows()
 
@@ -136,6 +140,7 @@ class FilteringProxy:
                 request = await conversation.request()
                 if request is None:
                     return
+                await self._pace.turn()
                 if tunnel is not None:
                     await self._forward(conversation, request, tunnel, target_in_tunnel(request, tunnel))
                 elif request.method == b"CONNECT":
@@ -242,8 +247,12 @@ class FilteringProxy:
     async def _addresses(self, host: str) -> Sequence[IPv4Address]:
         """Return the addresses of a name, at least one."""
         try:
-            async with asyncio.timeout(self._limits.resolve_timeout_s), self._names:
-                addresses = await self._outside.resolve(host)
+            async with asyncio.timeout(self._limits.resolve_timeout_s):
+                await self._names.acquire()
+                looking = asyncio.ensure_future(self._outside.resolve(host))
+                # A name server that is silent keeps a thread longer than we wait: until then the sandbox has one less.
+                looking.add_done_callback(self._has_looked)
+                addresses = await asyncio.shield(looking)
         except dialer.Unresolved as error:
             raise Refused(502, str(error)) from None
         except TimeoutError:
@@ -251,6 +260,11 @@ class FilteringProxy:
         if not addresses:
             raise Refused(502, f"{host} has no IPv4 address")
         return addresses
+
+    def _has_looked(self, looking: asyncio.Future[Sequence[IPv4Address]]) -> None:
+        self._names.release()
+        if not looking.cancelled():
+            looking.exception()  # who asked may have gone
 
     def _why_not(self, destination: Destination, address: IPv4Address) -> str | None:
         """Return why an address of a destination must not be connected to. It does not tell the address of a name."""

@@ -194,6 +194,8 @@ class Agent:
 
     def _forget(self, channel: int) -> None:
         self._channels.pop(channel, None)
+        if channel >= frames.FROM_INSIDE and self._listener is not None:
+            self._listener.one_ended()
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from .jobs import Refused
 from .loop import Loop
 
 _MOST_WAITING = 128
+_MOST_OPEN = 64  # connections to the node's proxy
 
 
 class Stream:
@@ -163,6 +164,7 @@ class Listener:
     def __init__(self, loop: Loop, port: int, on_connection: Callable[[int, socket.socket], None]) -> None:
         self._loop, self._on_connection = loop, on_connection
         self._next = FROM_INSIDE
+        self._open = 0
         self._server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -176,13 +178,25 @@ class Listener:
             raise Refused("port_taken", f"no port to listen on: {error.strerror}") from None
         self.port = self._server.getsockname()[1]
         self._server.setblocking(False)
-        loop.watch(self._server.fileno(), select.EPOLLIN, self._accept)
+        self._watch()
+
+    def one_ended(self) -> None:
+        """Take in that a connection is over: there is room for another one."""
+        self._open -= 1
+        if self._open == _MOST_OPEN - 1:
+            self._watch()
+
+    def _watch(self) -> None:
+        self._loop.watch(self._server.fileno(), select.EPOLLIN, self._accept)
 
     def _accept(self, _events: int) -> None:
         try:
             peer, _ = self._server.accept()
         except OSError:
             return
+        self._open += 1
+        if self._open == _MOST_OPEN:  # programs that want more wait, and cost the node nothing
+            self._loop.forget(self._server.fileno())
         channel = self._next
         self._next = FROM_INSIDE + (self._next - FROM_INSIDE + 1) % 0x7FFFFFFF
         self._loop.send(json_frame(ACCEPTED, channel, {}))

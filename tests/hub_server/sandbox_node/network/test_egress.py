@@ -183,3 +183,32 @@ time.sleep(60)
         break
     await sandbox.destroy(End(EndKind.DELETED, "gone"))
     await asyncio.wait_for(over.wait(), 5)
+
+
+async def test_programs_that_open_connections_without_end_wait_and_harm_nobody(make: Make, world: World) -> None:
+    await world.serve_echo(ALLOWED, 7)
+    greedy, modest = await make(), await make()
+    for sandbox in (greedy, modest):
+        await Egress(sandbox, world.outside()).set(ALLOW_ALL)
+    code = """
+import os, socket, sys, urllib.parse
+proxy = urllib.parse.urlsplit(os.environ["http_proxy"])
+def tunnel(timeout=None):
+    client = socket.create_connection((proxy.hostname, proxy.port))
+    client.settimeout(timeout)
+    client.sendall(b"CONNECT allowed.test:7 HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+    return client if b"200" in client.recv(100) else None
+clients = []
+try:
+    while True:
+        clients.append(tunnel(0.5))
+except TimeoutError:
+    print(len(clients), all(clients), flush=True)
+for client in clients[:10]:
+    client.close()
+print(tunnel(5) is not None, flush=True)
+"""
+    finished = await greedy.run(Command(["python3", "-c", code], timeout_s=30))
+    assert finished.stdout == b"64 True\nTrue\n", finished.stderr
+    one = code.partition("clients = []")[0] + "print(tunnel(5) is not None)"
+    assert (await modest.run(Command(["python3", "-c", one], timeout_s=30))).stdout == b"True\n"

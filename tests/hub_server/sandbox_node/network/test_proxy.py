@@ -7,10 +7,13 @@ import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from ipaddress import IPv4Address
 
 import pytest
 
+from hub_server.sandbox_node.network import dialer
+from hub_server.sandbox_node.network.pace import Pace
 from hub_server.sandbox_node.network.proxy import FilteringProxy
 from hub_server.sandboxes.egress import ALLOW_ALL, DENY_ALL, Policy
 from tests.hub_server.sandbox_node.network.authority import Authority
@@ -126,7 +129,7 @@ async def test_a_name_that_no_entry_allows_is_never_resolved(world: World) -> No
 
 
 async def test_a_name_without_an_address_is_a_bad_gateway_and_a_silent_name_server_a_timeout(world: World) -> None:
-    proxy = FilteringProxy(ALLOW_ALL, world.outside())
+    proxy = FilteringProxy(ALLOW_ALL, world.outside(resolve_timeout_s=0.2))
     assert (await ask(proxy, get("http://nowhere.test/"))).startswith(b"HTTP/1.1 502 nowhere.test has no IPv4 address")
     assert (await ask(proxy, get("http://silent.test/"))).startswith(b"HTTP/1.1 504 no name server answers")
     assert (await ask(proxy, get("http://allowed.test/"))).startswith(b"HTTP/1.1 502 allowed.test:80 does not answer")
@@ -289,9 +292,7 @@ async def test_a_name_that_changes_its_address_is_connected_to_only_as_it_was_ch
         return [IPv4Address(address) for address in answers.pop(0)]
 
     outside = world.outside()
-    proxy = FilteringProxy(
-        allow("allowed.test"), type(outside)(outside.operator, rebinding, outside.dial, outside.limits)
-    )
+    proxy = FilteringProxy(allow("allowed.test"), replace(outside, resolve=rebinding))
     statuses = [(await ask(proxy, get("http://allowed.test/")))[9:12] for _ in range(3)]
     assert statuses == [b"200", b"403", b"200"]
     assert world.dialled == [(ALLOWED, 80), (ALLOWED, 80)]
@@ -471,7 +472,7 @@ async def test_a_policy_that_changes_while_a_connection_is_being_made_holds_for_
         await asyncio.sleep(0.05)
         return await world.dial(address, port, timeout_s)
 
-    proxy = FilteringProxy(ALLOW_ALL, type(outside)(outside.operator, outside.resolve, slow_dial, outside.limits))
+    proxy = FilteringProxy(ALLOW_ALL, replace(outside, dial=slow_dial))
     answer = asyncio.ensure_future(ask(proxy, f"CONNECT {ALLOWED}:443 HTTP/1.1\r\nHost: x\r\n\r\n".encode()))
     await dialling.wait()
     await proxy.apply(DENY_ALL)
@@ -511,6 +512,46 @@ async def test_more_connections_than_allowed_are_refused_and_the_others_go_on(wo
         assert again.status.startswith(b"HTTP/1.1 200")
 
 
+def test_a_sandbox_that_asks_without_end_waits_longer_and_longer() -> None:
+    now = [0.0]
+    pace = Pace(10, 3, lambda: now[0])
+    assert [round(pace.wait_s(), 3) for _ in range(5)] == [0, 0, 0, 0.1, 0.2]
+    now[0] = 0.5
+    assert [round(pace.wait_s(), 3) for _ in range(5)] == [0, 0, 0, 0.1, 0.2]
+    now[0] = 100
+    assert [pace.wait_s() for _ in range(3)] == [0, 0, 0]
+
+
+async def test_requests_of_one_connection_are_paced_too(world: World) -> None:
+    proxy = FilteringProxy(DENY_ALL, world.outside(requests_per_second=100, requests_at_once=2))
+    began = asyncio.get_running_loop().time()
+    answer = await ask(proxy, b"GET http://other.test/ HTTP/1.1\r\nHost: other.test\r\n\r\n" * 12)
+    assert answer.count(b"HTTP/1.1 403") == 12
+    assert asyncio.get_running_loop().time() - began > 0.09
+
+
+async def test_names_that_nobody_answers_for_hold_up_no_others_but_of_the_same_sandbox(world: World) -> None:
+    release = asyncio.Event()
+
+    async def resolve(host: str) -> list[IPv4Address]:
+        await release.wait()
+        return [IPv4Address(ALLOWED)]
+
+    await world.serve_http(ALLOWED, 80)
+    outside = replace(world.outside(names_at_once=1, resolve_timeout_s=0.05), resolve=resolve)
+    proxy = FilteringProxy(ALLOW_ALL, outside)
+    for _ in range(3):
+        assert (await ask(proxy, get("http://allowed.test/"))).startswith(b"HTTP/1.1 504 ")
+    release.set()
+    assert (await ask(proxy, get("http://allowed.test/"))).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_the_resolver_of_the_node_knows_names_and_says_when_there_is_none() -> None:
+    assert await dialer.resolve("127.0.0.1") == [IPv4Address("127.0.0.1")]
+    with pytest.raises(dialer.Unresolved, match=r"no-such-name\.invalid has no IPv4 address"):
+        await dialer.resolve("no-such-name.invalid")
+
+
 async def test_silent_clients_and_silent_tunnels_end(world: World) -> None:
     await world.serve_echo(ALLOWED, 443)
     proxy = FilteringProxy(ALLOW_ALL, world.outside(head_timeout_s=0.05, idle_timeout_s=0.05))
@@ -523,15 +564,15 @@ async def test_silent_clients_and_silent_tunnels_end(world: World) -> None:
 
 async def test_many_connections_at_once_get_each_their_own_answer(world: World) -> None:
     await world.serve_echo(ALLOWED, 7)
-    proxy = FilteringProxy(ALLOW_ALL, world.outside())
+    proxy = FilteringProxy(ALLOW_ALL, world.outside(connections=100, resolve_timeout_s=30))
 
     async def one(number: int) -> bool:
         async with tunnel(proxy, "allowed.test:7") as opened:
             said = b"%d," % number * 5000
             writing = asyncio.ensure_future(opened.client.write(said))
             heard = b""
-            while len(heard) < len(said):
-                heard += await opened.client.read()
+            while len(heard) < len(said) and (data := await opened.client.read()):
+                heard += data
             await writing
             return heard == said
 

@@ -80,7 +80,7 @@ class World:
 
     def outside(self, *, private: list[str] | None = None, **limits: float) -> Outside:
         """Return it as a proxy sees it."""
-        limits = {"head_timeout_s": 5, "resolve_timeout_s": 0.2, "connect_timeout_s": 2, **limits}
+        limits = {"head_timeout_s": 5, "resolve_timeout_s": 5, "connect_timeout_s": 2, **limits}
         return Outside(OperatorRules.parse(private or []), self.resolve, self.dial, ProxyLimits(**limits))
 
     async def resolve(self, host: str) -> list[IPv4Address]:
