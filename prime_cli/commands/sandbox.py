@@ -254,12 +254,20 @@ def _facts(sandbox: dict[str, Any]) -> list[tuple[str, Any]]:
         ("cpu", _limit(f"{sandbox.get('cpuCores'):g} cores", held.get("cpu_cores"))),
         ("memory", _limit(_size(sandbox, "memoryGB", "memory_bytes"), held.get("memory_bytes"))),
         ("disk", _limit(_size(sandbox, "diskSizeGB", "disk_bytes"), held.get("disk_bytes"))),
+        ("network", _network(sandbox)),
         *(("note", note) for note in enforcement.get("notes") or []),
         ("labels", ", ".join(sandbox.get("labels") or [])),
         ("created", _minute(sandbox.get("createdAt"))),
         ("ends", _ends(sandbox)),
         ("ended", _minute(sandbox.get("terminatedAt"))),
     ]
+
+
+def _network(sandbox: dict[str, Any]) -> str:
+    allowed, denied = sandbox.get("networkAllowlist"), sandbox.get("networkDenylist")
+    if denied is not None:
+        return f"all but {', '.join(denied)}" if denied else "everybody"
+    return ", ".join(allowed) if allowed else "nobody"
 
 
 def _size(sandbox: dict[str, Any], asked: str, enforced: str) -> str:

@@ -19,13 +19,20 @@ ImageName = Annotated[str, typer.Argument(metavar="NAME", help="Its name and tag
 
 
 @app.command("list")
-def list_images(data_dir: NodeDataDir = None) -> None:
+def list_images(
+    hub: Annotated[bool, typer.Option("--hub", help="Those of all nodes of the hub, for everybody to use.")] = False,
+    data_dir: NodeDataDir = None,
+) -> None:
     """List the images of the node.
 
-    JSON output (--output json): {images: [{name, source, digest, size_bytes, added_at, alias_of}]}
+    JSON output (--output json): {images: [{name, source, digest, size_bytes, added_at, alias_of}]}; with --hub
+    {images: [{name}]}
     """
     from prime_cli.core import output as out
 
+    if hub:
+        _print_images_of_hub()
+        return
     with node_words():
         images = _store(data_dir).list()
     if out.mode().json:
@@ -134,6 +141,18 @@ def remove(name: ImageName, data_dir: NodeDataDir = None) -> None:
 
 
 app.command("rm", hidden=True)(remove)
+
+
+def _print_images_of_hub() -> None:
+    from prime_cli.core import output as out
+    from prime_cli.hub.client import connect
+
+    with connect() as client:
+        images = [str(image["id"]) for image in client.get("images", limit=1000).get("data") or []]
+    if out.mode().json:
+        out.print_json({"images": [{"name": name} for name in images]})
+    else:
+        out.print_table(("name",), [(name,) for name in images])
 
 
 def _store(data_dir: Path | None) -> ImageStore:

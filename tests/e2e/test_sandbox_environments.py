@@ -157,6 +157,8 @@ def test_the_environments_of_verifiers_work_with_a_url_and_a_key_alone(service: 
     write_python_image(tmp_path / "python.tar")
     image = ["sandbox", "image", "import", "python.tar", "python:3.11-slim", "--data-dir", str(service.images)]
     service.told(*image, cwd=tmp_path)
+    while {"name": "python:3.11-slim"} not in service.told("sandbox", "image", "list", "--hub", cwd=tmp_path)["images"]:
+        time.sleep(0.5)  # the node tells it with its next heartbeat
     folder = tmp_path / "environments" / "with_tools"
     folder.mkdir(parents=True)
     (folder / "with_tools.py").write_text(TOOL_ENVIRONMENT)

@@ -9,7 +9,7 @@ from prime_cli.core.errors import PrimeError
 from prime_cli.lab.doctor.configs import check_configs
 from prime_cli.lab.doctor.endpoints import check_endpoints
 from prime_cli.lab.doctor.finding import Finding
-from prime_cli.lab.doctor.hub import check_hub, check_settings
+from prime_cli.lab.doctor.hub import check_hub, check_sandboxes, check_settings
 from prime_cli.lab.doctor.interpreters import check_environment_packages, check_interpreters, check_own_packages
 from prime_cli.lab.doctor.machine import check_disk, check_gpu, check_isolation, check_vllm
 from prime_cli.lab.doctor.surroundings import Surroundings
@@ -27,6 +27,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("endpoints", check_endpoints),
     ("hub", check_hub),
     ("hub", check_settings),
+    ("sandboxes", check_sandboxes),
     ("gpu", check_gpu),
     ("vllm", check_vllm),
     ("disk", check_disk),

@@ -40,6 +40,22 @@ def check_hub(around: Surroundings) -> list[Finding]:
     return [Finding("hub", "ok", f"{person} at {settings.base_url}, version {version}")]
 
 
+def check_sandboxes(around: Surroundings) -> list[Finding]:
+    """Say whether the hub has sandboxes. Only environments that run code need them, so this is for information."""
+    settings = load_settings()
+    key = load_api_key(settings)
+    if key is None:
+        return []
+    images = around.fetch(f"{settings.base_url}/api/v1/images?limit=1", {"Authorization": f"Bearer {key}"})
+    if images.status != _OK or not isinstance(images.data, dict):
+        return []  # no hub, or one without sandboxes; what is wrong with it is said elsewhere
+    count = images.data.get("totalCount") or 0
+    if not count:
+        message = "no node makes sandboxes for the hub; environments that run code need one"
+        return [Finding("sandboxes", "ok", message, "prime sandbox serve")]
+    return [Finding("sandboxes", "ok", f"the hub has them, of {count} image{'s' if count > 1 else ''}")]
+
+
 def check_settings(around: Surroundings) -> list[Finding]:
     """See that nobody else can read the file in which a key may lie."""
     path = context_path(load_settings().context)

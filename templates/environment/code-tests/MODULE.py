@@ -27,8 +27,13 @@ BLOCK = re.compile(r"```(?:python3?|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
 def question_of(problem: Problem, examples: list[tuple[str, str]]) -> str:
     """Return what the model is asked."""
-    shown = "\n\n".join(f"Input:\n{given}\nOutput:\n{answer}" for given, answer in examples)
-    return f"{problem.statement}\n\n{shown}"
+    shown = (f"Input:\n{given}\nOutput:\n{answer}" for given, answer in examples)
+    return "\n\n".join([problem.statement, *shown])
+
+
+def reply_with(program: str) -> str:
+    """Return a reply that gives this program."""
+    return f"```python\n{program}\n```"
 
 
 def code_of(text: str) -> str | None:
@@ -138,6 +143,9 @@ def load_environment(
     memory_gb: float = 0.5,
     min_level: str | None = None,
     seed: int = 0,
+    brief: bool = False,
+    num_demonstrations: int = 0,
+    care: float = 0.5,
 ) -> vf.Environment:
     """Build the environment.
 
@@ -152,28 +160,43 @@ def load_environment(
         memory_gb: What it may use of the memory.
         min_level: How well it must be kept from the host, at least; else as the hub says.
         seed: Same seed, same questions and tests.
+        brief: Leave the system message out, for small models that were shown what is expected.
+        num_demonstrations: If not 0, the training set is so many questions, each with a `demonstration` that often answers
+            another question. For warming a model up.
+        care: Probability with which a demonstration answers its own question.
     """
     if num_tests < 1:
         raise ValueError(f"num_tests is at least 1, found {num_tests}")
     if not timeout_s > 0:
         raise ValueError(f"timeout_s is above 0, found {timeout_s}")
 
-    def rows(split: str, count: int) -> Dataset:
+    if not 0.0 <= care <= 1.0:
+        raise ValueError(f"care is a probability, found {care}")
+
+    def rows(split: str, count: int) -> list[dict[str, Any]]:
         order = list(PROBLEMS)
         random.Random(f"{seed} {split}").shuffle(order)
         made = []
         for index in range(count):
             problem, own = order[index % len(order)], f"{seed} {split} {index}"
-            examples = cases(problem, f"shown {own}", num_examples)
-            made.append({"question": question_of(problem, examples), "answer": "", "info": {"problem": problem.name, "seed": own}})
-        return Dataset.from_list(made)
+            question = question_of(problem, cases(problem, f"shown {own}", num_examples))
+            made.append({"question": question, "answer": "", "info": {"problem": problem.name, "seed": own}})
+        return made
+
+    def demonstrations() -> list[dict[str, Any]]:
+        rng = random.Random(f"{seed} care")
+        made = rows("demonstrations", num_demonstrations)
+        for row in made:
+            shown = BY_NAME[row["info"]["problem"]] if rng.random() < care else rng.choice(PROBLEMS)
+            row["demonstration"] = [{"role": "assistant", "content": reply_with(shown.program)}]
+        return made
 
     return CodeTests(
         sandboxes=Sandboxes(image, cpu_cores, memory_gb, min_level),
         num_tests=num_tests,
         timeout_s=timeout_s,
-        dataset=rows("train", num_train),
-        eval_dataset=rows("eval", num_eval),
-        system_prompt=SYSTEM_PROMPT,
+        dataset=Dataset.from_list(demonstrations() if num_demonstrations else rows("train", num_train)),
+        eval_dataset=Dataset.from_list(rows("eval", num_eval)),
+        system_prompt=None if brief else SYSTEM_PROMPT,
         rubric=vf.Rubric(funcs=[passed, gave_a_program, solved, too_slow], weights=[1.0, 0.1, 0.0, 0.0]),
     )

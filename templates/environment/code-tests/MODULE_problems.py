@@ -1,7 +1,7 @@
 """The problems: what is asked, inputs by chance, and the right answer to each of them.
 
 A problem of your own is one entry more in `PROBLEMS`. `draw` makes an input, `solve` is the reference: it runs here, with you,
-and what it returns never enters a sandbox.
+and what it returns never enters a sandbox. `program` is a solution as a model would write it, for demonstrations.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Problem:
     statement: str
     draw: Callable[[random.Random], str]
     solve: Callable[[str], str]
+    program: str
 
 
 def numbers(rng: random.Random, low: int = -50, high: int = 50, most: int = 12) -> str:
@@ -100,42 +101,54 @@ def caesar(text: str) -> str:
 
 
 PROBLEMS = (
-    Problem("sum", "Read a line of whole numbers and print their sum.", numbers, lambda text: str(sum(map(int, text.split())))),
+    Problem(
+        "sum",
+        "Read a line of whole numbers and print their sum.",
+        numbers,
+        lambda text: str(sum(map(int, text.split()))),
+        program='print(sum(map(int, input().split())))',
+    ),
     Problem(
         "spread",
         "Read a line of whole numbers and print the greatest minus the smallest.",
         numbers,
         lambda text: str(max(map(int, text.split())) - min(map(int, text.split()))),
+        program='a = list(map(int, input().split()))\nprint(max(a) - min(a))',
     ),
     Problem(
         "reverse-words",
         "Read a line of words and print them in reverse order, with one space between.",
         words,
         lambda text: " ".join(reversed(text.split())),
+        program='print(*reversed(input().split()))',
     ),
     Problem(
         "vowels",
         "Read a word and print how many of its letters are vowels (a, e, i, o, u).",
         letters,
         lambda text: str(sum(letter in "aeiou" for letter in text)),
+        program='print(sum(c in "aeiou" for c in input()))',
     ),
     Problem(
         "palindrome",
         "Read a word and print yes if it is the same read from behind, else no.",
         palindrome_or_not,
         lambda text: "yes" if text == text[::-1] else "no",
+        program='s = input()\nprint("yes" if s == s[::-1] else "no")',
     ),
     Problem(
         "gcd",
         "Read two whole numbers from one line and print their greatest common divisor.",
         lambda rng: f"{(factor := rng.randint(1, 30)) * rng.randint(1, 30)} {factor * rng.randint(1, 30)}",
         lambda text: str(math.gcd(*map(int, text.split()))),
+        program='import math\nprint(math.gcd(*map(int, input().split())))',
     ),
     Problem(
         "fibonacci",
         "Read a number n and print the n-th Fibonacci number. The 0th is 0, the 1st is 1.",
         lambda rng: str(rng.randint(0, 90)),
         lambda text: str(fibonacci(int(text))),
+        program='a, b = 0, 1\nfor _ in range(int(input())):\n    a, b = b, a + b\nprint(a)',
     ),
     Problem(
         "longest-rise",
@@ -143,24 +156,28 @@ PROBLEMS = (
         "than the one before it. A single number is a run of length 1.",
         numbers,
         lambda text: str(longest_rise([int(part) for part in text.split()])),
+        program='a = list(map(int, input().split()))\nn = m = 1\nfor x, y in zip(a, a[1:]):\n    n = n + 1 if y > x else 1\n    m = max(m, n)\nprint(m)',
     ),
     Problem(
         "brackets",
         "Read a line of brackets ()[]{} and print yes if they are balanced, else no.",
         brackets,
         lambda text: "yes" if is_balanced(text) else "no",
+        program='s = input()\nfor _ in s:\n    s = s.replace("()", "").replace("[]", "").replace("{}", "")\nprint("no" if s else "yes")',
     ),
     Problem(
         "run-lengths",
         "Read a word and print it with each run of equal letters as the letter and its count: aaab becomes a3b1.",
         lambda rng: letters(rng, "abc"),
         lambda text: "".join(f"{letter}{len(list(run))}" for letter, run in groupby(text)),
+        program='from itertools import groupby\nprint("".join(c + str(len(list(g))) for c, g in groupby(input())))',
     ),
     Problem(
         "most-common",
         "Read a line of words and print the one that occurs most often. If several do, print the first of them by alphabet.",
         words,
         most_common_word,
+        program='w = input().split()\nprint(min(w, key=lambda x: (-w.count(x), x)))',
     ),
     Problem(
         "caesar",
@@ -168,6 +185,7 @@ PROBLEMS = (
         "shifted forward by that number in the alphabet, going on at a after z.",
         lambda rng: f"{rng.randint(0, 60)}\n{letters(rng)}",
         caesar,
+        program='n = int(input())\nprint("".join(chr((ord(c) - 97 + n) % 26 + 97) for c in input()))',
     ),
 )
 

@@ -232,11 +232,19 @@ def test_whom_it_may_reach(here: Prime, service: SandboxService) -> None:
     assert here("sandbox", "expose", "sb0", "8000").stdout.startswith(f"{service.url}/exposed/x1/\n")
 
 
-def test_forgetting_the_tokens_of_the_sdk(here: Prime) -> None:
-    cache = Path(os.environ["PRIME_HOME"]) / "sandbox_auth_cache.json"
-    cache.write_text("{}")
-    assert told(here("sandbox", "reset-cache", "-y", "--output", "json")) == {"removed": [str(cache)]}
-    assert not cache.exists()
+def test_forgetting_the_tokens_of_the_sdk(here: Prime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    caches = [
+        Path(os.environ["PRIME_HOME"]) / "sandbox_auth_cache.json",
+        tmp_path / ".prime" / "sandbox_auth_cache.json",
+    ]
+    for cache in caches:
+        cache.parent.mkdir(exist_ok=True)
+        cache.write_text("{}")
+    assert told(here("sandbox", "reset-cache", "-y", "--output", "json")) == {
+        "removed": [str(cache) for cache in caches]
+    }
+    assert told(here("sandbox", "reset-cache", "--output", "json")) == {"removed": []}
 
 
 @pytest.mark.parametrize(

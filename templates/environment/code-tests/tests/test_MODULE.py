@@ -1,4 +1,5 @@
 import asyncio
+import io
 import json
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import verifiers as vf
 
 import ${module}_sandbox
-from ${module} import code_of, gave_a_program, is_right, load_environment, passed, solved, verdict_of
+from ${module} import BY_NAME, code_of, gave_a_program, is_right, load_environment, passed, reply_with, solved, verdict_of
 from ${module}_problems import PROBLEMS, cases
 
 ADDS = "Here it is:\n```python\nprint(sum(map(int, input().split())))\n```"
@@ -25,6 +26,26 @@ def test_a_problem_has_different_cases_and_an_answer_to_each(problem):
     assert all(answer and answer == answer.strip() for _, answer in drawn)
     assert len({answer for _, answer in drawn}) > 1
     assert drawn == cases(problem, "0", 10) != cases(problem, "1", 10)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_the_program_that_is_demonstrated_is_right(problem, monkeypatch, capsys):
+    for given, answer in cases(problem, "0", 5):
+        monkeypatch.setattr("sys.stdin", io.StringIO(given + "\n"))
+        exec(problem.program, {})
+        assert capsys.readouterr().out.strip() == answer
+
+
+def test_care_decides_how_often_a_demonstration_answers_its_question():
+    def share(care):
+        rows = load_environment(num_demonstrations=600, num_examples=0, care=care).get_dataset()
+        right = [row["demonstration"][0]["content"] == reply_with(BY_NAME[row["info"]["problem"]].program) for row in rows]
+        return sum(right) / len(right)
+
+    assert share(1.0) == 1.0
+    assert share(0.0) < 0.2 < share(0.5) < 0.7
+    with pytest.raises(ValueError, match="probability"):
+        load_environment(care=2)
 
 
 def test_the_program_is_the_last_block_after_the_thinking():

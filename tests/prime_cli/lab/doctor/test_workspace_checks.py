@@ -14,7 +14,7 @@ from prime_cli.core.context import prime_home
 from prime_cli.lab.doctor.configs import check_configs
 from prime_cli.lab.doctor.examination import examine, mend
 from prime_cli.lab.doctor.finding import Finding
-from prime_cli.lab.doctor.hub import check_hub, check_settings
+from prime_cli.lab.doctor.hub import check_hub, check_sandboxes, check_settings
 from prime_cli.lab.doctor.surroundings import Answer, Surroundings, ask, run_program
 from prime_cli.lab.doctor.workspace import check_environments, check_files, check_git
 from prime_cli.lab.setup import set_up_workspace
@@ -150,6 +150,26 @@ def test_the_hub_is_judged_by_what_it_answers(
     assert finding.level == level
     assert hint is None or finding.hint == hint
     assert "secret-words" not in str(finding)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            Answer(200, {"data": [], "totalCount": 0}),
+            ["no node makes sandboxes for the hub; environments that run code need one"],
+        ),
+        (Answer(200, {"data": [{}], "totalCount": 3}), ["the hub has them, of 3 images"]),
+        (Answer(404), []),
+        (Answer(None, problem="refused"), []),
+    ],
+)
+def test_a_hub_says_whether_it_has_sandboxes(
+    around: Surroundings, monkeypatch: pytest.MonkeyPatch, answer: Answer, words: list[str]
+) -> None:
+    monkeypatch.setenv("PRIME_API_KEY", "key")
+    asked = Surroundings(around.workspace, Path(), Path(), {}, run_program, lambda url, headers: answer)
+    assert [finding.message for finding in check_sandboxes(asked)] == words
 
 
 def test_one_check_that_cannot_be_made_does_not_stop_the_others(around: Surroundings) -> None:
