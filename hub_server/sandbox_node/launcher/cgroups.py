@@ -26,6 +26,7 @@ FAMILY = "prime-sandboxes"
 JOBS = "jobs"
 CONTAINER = "container"  # made by a container runtime that insists on one, beside or below the agent's
 CONTROLLERS = ("memory", "pids", "cpu")
+_ALL_ON = " ".join(f"+{name}" for name in CONTROLLERS)
 _OF_JOBS = ("memory", "pids")  # each that jobs have to join costs every command some time
 
 _SHARE_OF_CONNECTIONS = 8  # of the memory of a sandbox
@@ -216,8 +217,7 @@ class VersionTwo(Groups):
     version = 2
 
     def _prepare(self, folder: Path) -> None:
-        wanted = " ".join(f"+{name}" for name in CONTROLLERS)
-        folder.joinpath("cgroup.subtree_control").write_text(wanted)
+        folder.joinpath("cgroup.subtree_control").write_text(_ALL_ON)
 
     def make(self, sandbox: str, limits: Limits) -> list[int]:
         """Make a sandbox's groups with their limits, join the outer one's own, and return a descriptor of `jobs`."""
@@ -279,7 +279,7 @@ def find(instance: str, mounts: list[Mounted], *, is_root: bool, for_runc: bool 
     for mount in unified:
         available = _words(mount.path / "cgroup.controllers")
         if set(CONTROLLERS) <= available:
-            top = mount.path if is_root else _delegated(mount.path)
+            top = mount.path if is_root and _passes_on(mount.path) else _delegated(mount.path)
             if top is None:
                 return None, "no control group is delegated to this user (systemd-run --user --scope -p Delegate=yes)"
             return VersionTwo(dict.fromkeys(CONTROLLERS, top / FAMILY / instance)), ""
@@ -297,6 +297,17 @@ def find(instance: str, mounts: list[Mounted], *, is_root: bool, for_runc: bool 
 def of_launcher(version: int, homes: Mapping[str, str]) -> Groups:
     """Return the groups of another process's launcher, to look at."""
     return (VersionOne if version == 1 else VersionTwo)({name: Path(home) for name, home in homes.items()})
+
+
+def _passes_on(top: Path) -> bool:
+    """Tell whether groups below the topmost can have the controllers; not where that is a container's, in use."""
+    if set(CONTROLLERS) <= _words(top / "cgroup.subtree_control"):
+        return True
+    try:
+        top.joinpath("cgroup.subtree_control").write_text(_ALL_ON)
+    except OSError:
+        return False
+    return True
 
 
 def _delegated(top: Path) -> Path | None:
