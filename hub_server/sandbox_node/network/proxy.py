@@ -46,6 +46,7 @@ class ProxyLimits:
     connections: int = 64
     requests_per_second: float = 50.0
     requests_at_once: float = 200.0  # after a quiet time
+    bytes_per_second: float = 64 * 1024**2  # both ways together
     names_at_once: int = 4  # that are being resolved
     header_bytes: int = 64 * 1024
     head_timeout_s: float = 60.0  # for a request to come whole, and between two of them
@@ -73,11 +74,6 @@ class Counts:
     bytes_out: int = 0
     bytes_in: int = 0
 
-    def carried(self, out: int, back: int) -> None:
-        """Count bytes."""
-        self.bytes_out += out
-        self.bytes_in += back
-
 
 class FilteringProxy:
     """The proxy of one sandbox."""
@@ -89,6 +85,7 @@ class FilteringProxy:
         self._limits = self._outside.limits
         self._names = asyncio.Semaphore(self._limits.names_at_once)
         self._pace = Pace(self._limits.requests_per_second, self._limits.requests_at_once)
+        self._flow = Pace(self._limits.bytes_per_second, self._limits.bytes_per_second)
         self._connections: set[asyncio.Task[Any]] = set()
         self._flows = Flows()
 
@@ -170,7 +167,7 @@ class FilteringProxy:
     async def _exchange(self, conversation: Conversation, head: h11.Request, outer: ByteStream) -> None:
         async def body() -> AsyncIterator[bytes]:
             async for data in conversation.body():
-                self.counts.carried(len(data), 0)
+                await self._carried(len(data), 0)
                 yield data
 
         try:
@@ -178,7 +175,7 @@ class FilteringProxy:
                 begin = h11.Response(status_code=answer.status, headers=answer.headers, reason=answer.reason)
                 await conversation.send(begin)
                 async for data in answer.body():
-                    self.counts.carried(0, len(data))
+                    await self._carried(0, len(data))
                     await conversation.send(h11.Data(data=data))
                 await conversation.send(h11.EndOfMessage())
         except NoAnswer as error:
@@ -206,7 +203,12 @@ class FilteringProxy:
             inner = WatchedStream(inner, received, lambda hello: self._look(flow, hello))
         elif received:
             await flow.outer.write(received)
-        await splice(inner, flow.outer, self.counts.carried, self._limits.idle_timeout_s)
+        await splice(inner, flow.outer, self._carried, self._limits.idle_timeout_s)
+
+    async def _carried(self, out: int, back: int) -> None:
+        self.counts.bytes_out += out
+        self.counts.bytes_in += back
+        await self._flow.turn(out + back)
 
     def _look(self, flow: Flow, hello: ClientHello | None) -> str | None:
         """Return why a tunnel that begins so must not go on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 READ_AT_ONCE = 64 * 1024
@@ -58,13 +58,16 @@ class SocketStream:
         self._writer.transport.abort()
 
 
-async def splice(inner: ByteStream, outer: ByteStream, carried: Callable[[int, int], None], idle_s: float) -> None:
+Carried = Callable[[int, int], Awaitable[None]]
+
+
+async def splice(inner: ByteStream, outer: ByteStream, carried: Carried, idle_s: float) -> None:
     """Carry bytes both ways until both directions have ended, one is broken, or nothing moved for `idle_s`.
 
     Args:
         inner: the side of the sandbox.
         outer: the other side.
-        carried: told how many bytes went out and how many came in.
+        carried: told how many bytes are to go out and how many in; they go when it returns.
         idle_s: how long both directions together may be silent.
     """
     loop = asyncio.get_running_loop()
@@ -74,7 +77,7 @@ async def splice(inner: ByteStream, outer: ByteStream, carried: Callable[[int, i
         nonlocal last
         while data := await source.read():
             last = loop.time()
-            carried(*((len(data), 0) if outwards else (0, len(data))))
+            await carried(*((len(data), 0) if outwards else (0, len(data))))
             await sink.write(data)
         await sink.close_writing()
 

@@ -530,6 +530,25 @@ async def test_requests_of_one_connection_are_paced_too(world: World) -> None:
     assert asyncio.get_running_loop().time() - began > 0.09
 
 
+async def test_bytes_are_paced_in_tunnels_and_in_bodies(world: World) -> None:
+    await world.serve_echo(ALLOWED, 7)
+    await world.serve_http(ALLOWED, 80, b"HTTP/1.1 200 OK\r\nContent-Length: 150000\r\n\r\n" + b"x" * 150_000)
+    clock = asyncio.get_running_loop().time
+    proxy = FilteringProxy(ALLOW_ALL, world.outside(bytes_per_second=1_000_000))
+    async with tunnel(proxy, "allowed.test:7") as opened:
+        began = clock()
+        for _ in range(12):
+            await opened.client.write(b"x" * 50_000)
+            heard = 0
+            while heard < 50_000 and (data := await opened.client.read()):
+                heard += len(data)
+            assert heard == 50_000
+    assert clock() - began > 0.15  # 1.2 MB both ways, of which 1 MB at once
+    began = clock()
+    assert len(await ask(proxy, get("http://allowed.test/"))) > 150_000
+    assert clock() - began > 0.1
+
+
 async def test_names_that_nobody_answers_for_hold_up_no_others_but_of_the_same_sandbox(world: World) -> None:
     release = asyncio.Event()
 
