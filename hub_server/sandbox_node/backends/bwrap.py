@@ -119,7 +119,7 @@ class BwrapBackend:
             raise
         finally:
             os.close(we_hear)
-        return BwrapSandbox(sandbox_id, client, link, enforcement, ended, self._groups)
+        return BwrapSandbox(sandbox_id, client, link, enforcement, ended, self._groups, image)
 
     async def close(self) -> None:
         """Destroy all sandboxes, and end the launcher."""
@@ -162,14 +162,17 @@ class BwrapSandbox:
         enforcement: Enforcement,
         ended: asyncio.Future[orders.Ended],
         groups: cgroups.Groups | None,
+        image: RootFilesystem,
     ) -> None:
         self._id, self._client, self.link, self.enforcement = sandbox_id, client, link, enforcement
         self._ended, self._groups = ended, groups
+        self._image: RootFilesystem | None = image  # whose files stay while somebody has it
 
     async def destroy(self) -> None:
         """End all processes and remove every trace; it may be called twice."""
         await self._client.destroy(self._id)
         self.link.close()
+        self._image = None
 
     async def why_ended(self) -> End | None:
         """Return why the sandbox ended, as far as the host knows."""

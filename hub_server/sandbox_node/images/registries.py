@@ -23,6 +23,7 @@ from hub_server.sandbox_node.images.unpacking import UnpackLimits
 
 _MOST_PULLS_AT_ONCE = 2
 _REFUSALS_KEPT_S = 30.0
+_COLLECT_EVERY_S = 60.0
 _MOST_REFUSALS_KEPT = 1000
 _LAST_MESSAGE = re.compile(r'msg="((?:[^"\\]|\\.)*)"')
 
@@ -70,6 +71,8 @@ class NodeImages:
         self._limits, self._timeout_s, self._clock = limits or UnpackLimits(), timeout_s, clock
         self._pulls: dict[str, asyncio.Task[StoredImage]] = {}
         self._refused: dict[str, tuple[float, SandboxError]] = {}
+        self._collected = clock()
+        self._collecting: asyncio.Task[None] | None = None
         self._at_once = asyncio.Semaphore(_MOST_PULLS_AT_ONCE)
 
     def known(self, name: str) -> RootFilesystem | None:
@@ -89,6 +92,7 @@ class NodeImages:
         Raises:
             ImageNotThere: it is not in the store and cannot be pulled; the message says what was tried.
         """
+        self._collect_later()
         try:
             return self.store.find(reference)
         except ImageNotThere:
@@ -130,6 +134,12 @@ class NodeImages:
                 raise ImageNotThere(
                     f"no image {name} on this node, and {source}: {_shortened(error.detail)}"
                 ) from error
+
+    def _collect_later(self) -> None:
+        """Remove in a while what nobody uses any more; called often, it looks seldom."""
+        if self._clock() - self._collected > _COLLECT_EVERY_S:
+            self._collected = self._clock()
+            self._collecting = asyncio.create_task(asyncio.to_thread(self.store.collect))
 
     async def _pull_in_turn(self, name: str) -> StoredImage:
         async with self._at_once:

@@ -9,7 +9,7 @@
       aside/<random>/        what is being made or removed; whoever does so holds a lock on its `lock`
 
 A process may be killed at any moment. What it was making lies in `aside` and is removed when the store is next opened.
-An image that is removed while a node uses it loses its name at once, and its files when the last one lets go.
+An image that is removed while a sandbox uses it loses its name at once, and its files when the last one has ended.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import os
 import secrets
 import subprocess
 import threading
-from collections.abc import Collection, Iterator, Mapping
+import weakref
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from hub_server.sandbox_node.backends import RootFilesystem
 from hub_server.sandbox_node.errors import ImageNotThere, ImageRefused
@@ -69,7 +69,7 @@ class ImageStore:
     def __init__(self, folder: Path, limits: UnpackLimits | None = None) -> None:
         self.folder = folder
         self._limits = limits or UnpackLimits()
-        self._held: dict[Path, tuple[int, Mapping[str, Any]]] = {}
+        self._images: weakref.WeakValueDictionary[tuple[str, Path], RootFilesystem] = weakref.WeakValueDictionary()
         self._guard = threading.Lock()
         self._read: tuple[tuple[int, int, int], _Names] | None = None
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class ImageStore:
         self._sweep()
 
     def find(self, reference: str) -> RootFilesystem:
-        """Return the image of a name, through aliases; its files stay until `let_go`, or this process ends.
+        """Return the image of a name, through aliases; its files stay as long as anybody has what this returns.
 
         Raises:
             ImageNotThere: the store has none of this name.
@@ -97,10 +97,9 @@ class ImageStore:
                     f"no image {name} on this node" + (f" (an alias of {target})" if target != name else ""),
                     "its operator can add it: prime sandbox image import, or prime sandbox image pull",
                 )
-            content = self.folder / "contents" / entry["content"]
-            facts = self._hold(content)
-            if facts is not None:
-                return RootFilesystem(target, content / "root", facts["environment"], facts["working_dir"])
+            image = self._hold(target, self.folder / "contents" / entry["content"])
+            if image is not None:
+                return image
 
     def names(self) -> list[str]:
         """Return all names and aliases, that of the host's own system first."""
@@ -216,12 +215,10 @@ class ImageStore:
         self._remove_unnamed()
         return not (self.folder / "contents" / entry["content"]).exists()
 
-    def let_go(self, in_use: Collection[Path] = ()) -> None:
-        """Let go of images that no sandbox of this process uses; `in_use` are the roots of those that some do."""
-        with self._guard:
-            for content in [content for content in self._held if content / "root" not in in_use]:
-                os.close(self._held.pop(content)[0])
-        self._remove_unnamed()
+    def collect(self) -> None:
+        """Remove the files of images that were removed, or replaced, and that nobody uses any more."""
+        if any(self._contents_unnamed()):
+            self._remove_unnamed()
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[Path]:
@@ -240,11 +237,12 @@ class ImageStore:
             remove_tree(folder)
             os.close(descriptor)
 
-    def _hold(self, content: Path) -> Mapping[str, Any] | None:
-        """Lock an image's files against removal, once for this process; None where they were just removed."""
+    def _hold(self, name: str, content: Path) -> RootFilesystem | None:
+        """Lock an image's files against removal, and return it; None where they were just removed."""
         with self._guard:
-            if content in self._held:
-                return self._held[content][1]
+            image = self._images.get((name, content))
+            if image is not None:
+                return image
             try:
                 descriptor = os.open(content / "facts.json", os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
@@ -258,15 +256,18 @@ class ImageStore:
                 os.close(descriptor)
                 return None
             facts = json.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
-            self._held[content] = descriptor, facts
-            return self._held[content][1]
+            image = RootFilesystem(name, content / "root", facts["environment"], facts["working_dir"])
+            self._images[name, content] = image
+            weakref.finalize(image, os.close, descriptor).atexit = False
+            return image
+
+    def _contents_unnamed(self) -> Iterator[Path]:
+        named = {entry["content"] for entry in self._names().images.values()}
+        return (content for content in (self.folder / "contents").iterdir() if content.name not in named)
 
     def _remove_unnamed(self) -> None:
         with self.aside() as aside, self._locked():
-            named = {entry["content"] for entry in self._names().images.values()}
-            for content in (self.folder / "contents").iterdir():
-                if content.name in named:
-                    continue
+            for content in self._contents_unnamed():
                 with (content / "facts.json").open("rb") as facts:
                     try:
                         fcntl.flock(facts, fcntl.LOCK_EX | fcntl.LOCK_NB)

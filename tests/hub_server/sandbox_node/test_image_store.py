@@ -266,30 +266,38 @@ def test_an_alias_is_the_operators_word_and_never_a_guess(store: ImageStore) -> 
         store.find("python:3.11-slim")
 
 
-def test_an_image_stays_while_it_is_used_and_goes_when_it_is_let_go(store: ImageStore, tmp_path: Path) -> None:
+def test_an_image_stays_while_it_is_used_and_goes_when_nobody_has_it(store: ImageStore, tmp_path: Path) -> None:
     store.import_archive(tar(tmp_path / "a.tar", busybox_root()), "a:1")
-    root = root_of(store, "a:1")
+    image = store.find("a:1")
+    root = image.path
+    assert root is not None
     other = ImageStore(store.folder)  # as the command line opens it beside a running node
     assert not other.remove("a:1")
     with pytest.raises(ImageNotThere):
         store.find("a:1")
-    store.let_go(in_use=[root])
+    store.collect()
     assert root.is_dir()
-    store.let_go()
+    del image
+    store.collect()
     assert not root.exists()
+    assert_nothing_is_left(store)
 
 
 def test_importing_again_replaces_the_name_and_leaves_what_is_in_use(store: ImageStore, tmp_path: Path) -> None:
     store.import_archive(tar(tmp_path / "a.tar", busybox_root()), "a:1")
-    first = root_of(store, "a:1")
+    first = store.find("a:1")
     store.import_archive(tar(tmp_path / "b.tar", [*busybox_root(), member("etc/more", b"x")]), "a:1")
-    second = root_of(store, "a:1")
+    second = store.find("a:1")
+    assert first.path is not None
+    assert second.path is not None
     assert first != second
-    assert first.is_dir()
-    assert (second / "etc/more").is_file()
-    store.let_go(in_use=[second])
-    assert not first.exists()
-    assert second.is_dir()
+    assert first.path.is_dir()
+    assert (second.path / "etc/more").is_file()
+    former = first.path
+    del first
+    store.collect()
+    assert not former.exists()
+    assert second.path.is_dir()
 
 
 def test_one_content_under_two_names_is_stored_once(store: ImageStore, tmp_path: Path) -> None:
@@ -297,10 +305,8 @@ def test_one_content_under_two_names_is_stored_once(store: ImageStore, tmp_path:
     store.import_archive(archive, "a:1")
     store.import_archive(archive, "b:1")
     assert root_of(store, "a:1") == root_of(store, "b:1")
-    store.let_go()
     assert not store.remove("a:1")
     assert root_of(store, "b:1").is_dir()
-    store.let_go()
     assert store.remove("b:1")
     assert_nothing_is_left(store)
 
@@ -338,7 +344,6 @@ def test_an_import_that_is_killed_at_any_moment_leaves_nothing_half(tools: None,
         if "killed:1" in names:
             assert (root_of(store, "killed:1") / "bin/busybox").stat().st_size > 1024**2
             store.remove("killed:1")
-            store.let_go()
         assert_nothing_is_left(store)
 
 

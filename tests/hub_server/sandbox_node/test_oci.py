@@ -199,9 +199,15 @@ async def test_an_image_of_its_own_can_be_written_and_stays_as_it_was(backend: O
     tried = "cat /etc/made-of; echo new > /etc/made-of; rm /bin/ls; cat /etc/made-of; touch /x && id -u; ls 2>&1"
     finished = await shell(sandbox, tried)
     assert finished.stdout.split()[:3] == [b"busybox", b"new", b"0"]
-    await sandbox.destroy(DELETED)
     assert (image.path / "etc/made-of").read_text() == "busybox\n"
     assert (image.path / "bin/ls").is_symlink()
+    root = image.path
+    del image
+    assert not store.remove("busybox:1")
+    assert (await shell(sandbox, "cat /etc/group")).stdout.startswith(b"root:")
+    await sandbox.destroy(DELETED)
+    store.collect()
+    assert not root.exists()
 
 
 @in_one_loop
