@@ -111,7 +111,8 @@ class Gateway:
         except ClientDisconnect:
             raise
         except Exception as error:  # noqa: BLE001  what is unknown is logged and answered by 500
-            await drain(request)
+            if verb != "GET":
+                await drain(request)
             return http_answer(error, command=handler is not files.upload and verb == "POST")
 
 

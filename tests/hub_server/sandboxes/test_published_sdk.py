@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake_sandbox_node import FakeNode
 from tests.hub_server.sandboxes.conftest import SandboxHub
 from tests.hub_server.sandboxes.sdk_session import SdkSession
 from tests.published_tools import installed
+from tests.running_hub import RunningHub
 
 ECHO = "while read x; do echo got $x; [ $x = end ] && exit 7; done"
 TRAP = "trap 'echo bye; exit 9' TERM; echo on; while :; do sleep 0.05; done"
@@ -284,3 +286,21 @@ def test_what_is_not_offered_is_refused_with_a_reason(sdk: SdkSession, sandbox: 
     said = sdk.run(f"""answer = raised(client.create_ssh_session, "{sandbox}", "ssh-ed25519 AAAA")""")
     assert said[0] == "APIError"
     assert "ssh" in said[1].lower()
+
+
+def test_why_a_sandbox_ended_is_an_error_of_its_own(
+    hub: RunningHub, node: FakeNode, tool_cache: Path, tools: Path, tmp_path: Path
+) -> None:
+    binaries = installed(tool_cache, "prime-sandboxes==0.5.1", uv=tools / "uv")
+    session = SdkSession(binaries / "python", hub.url, hub.key_of("sdk-user"), tmp_path)
+    said = {}
+    try:
+        for kind in ("OOM_KILLED", "TIMEOUT", "COMMAND_ENDED"):
+            made = session.run("answer = client.create(CreateSandboxRequest(name='t', docker_image='host')).id")
+            node.finish(made, kind, f"because of {kind}")
+            node.beat(hub, made)
+            said[kind] = session.run(f"answer = raised(client.wait_for_creation, '{made}')")
+    finally:
+        session.close()
+    assert [name for name, _ in said.values()] == ["SandboxOOMError", "SandboxTimeoutError", "SandboxNotRunningError"]
+    assert all(f"because of {kind}" in text for kind, (_, text) in said.items())
