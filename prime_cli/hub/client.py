@@ -214,7 +214,8 @@ def _describe(data: Any) -> str:
 
 def _describe_problem(item: dict[str, Any]) -> str:
     place = ".".join(str(part) for part in item.get("loc", []) if part != "body")
-    return f"{place}: {item.get('msg', '')}" if place else str(item.get("msg", ""))
+    words = str(item.get("msg", "")).removeprefix("Value error, ")
+    return f"{place}: {words}" if place else words
 
 
 def _chunks(data: bytes | Path, total: int, progress: Progress | None) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -122,7 +123,7 @@ def test_a_sandbox_of_the_command_line_from_its_creation_to_its_end(service: Ser
     assert service.told("sandbox", "get", here, cwd=tmp_path)["status"] == "TERMINATED"
 
 
-def test_words_go_in_and_out_of_a_command_one_by_one(service: Service, tmp_path: Path) -> None:
+def test_words_go_in_and_out_of_a_command_one_by_one_and_ctrl_c_reaches_it(service: Service, tmp_path: Path) -> None:
     here = service.told("sandbox", "create", "--", "sh", "-c", "echo began; sleep 100", cwd=tmp_path)["id"]
     known = {"PRIME_API_BASE_URL": service.hub.url, "PRIME_API_KEY": service.hub.key_of("someone")}
     command = [
@@ -147,6 +148,13 @@ def test_words_go_in_and_out_of_a_command_one_by_one(service: Service, tmp_path:
         assert process.stdout.readline() == f"got {word}\n"
     process.stdin.close()
     assert process.wait(10) == 4
+    command = [*PRIME, "sandbox", "run", here, "trap 'echo asked; exit 5' INT; echo begun; while :; do sleep 0.1; done"]
+    process = subprocess.Popen(command, env={**os.environ, **known}, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.read() == "asked\n"
+    assert process.wait(10) == 5
     assert service.told("sandbox", "logs", here, cwd=tmp_path) == {"logs": "began\n"}
     service.told("sandbox", "delete", here, cwd=tmp_path)
 
