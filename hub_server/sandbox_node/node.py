@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
 import logging
 import secrets
 import time
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from hub_server.operation import logs
 from hub_server.sandbox_node.agent.inside import frames
 from hub_server.sandbox_node.backends import Backend, Confined, RootFilesystem
-from hub_server.sandbox_node.errors import Gone, ImageNotThere, NotPossible, NotStarted, SandboxError
+from hub_server.sandbox_node.errors import Full, Gone, ImageNotThere, NotPossible, NotStarted, SandboxError
 from hub_server.sandbox_node.memory import MemoryHeadroom
 from hub_server.sandbox_node.network.egress import Egress
 from hub_server.sandbox_node.network.exposures import Exposures
@@ -29,6 +29,8 @@ from hub_server.sandboxes.egress import BadPolicy, Policy
 
 _LOOK_EVERY_S = 0.25
 _MOST_EVENTS = 10_000
+# Descriptors, processes or memory of the host: they come back when sandboxes end.
+_USED_UP = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
 class Images(Protocol):
@@ -133,8 +135,13 @@ class Node:
             resident = self._residents[creation.sandbox_id] = Resident(creation, self._clock)
             resident.arrival = self._spawn(self._bring_up(resident))
         if not resident.settled.is_set() and creation.wait_s:
-            with contextlib.suppress(TimeoutError):
+            resident.awaited += 1
+            try:
                 await asyncio.wait_for(resident.settled.wait(), creation.wait_s)
+            except TimeoutError:
+                pass
+            finally:
+                resident.awaited -= 1
         return resident.facts()
 
     def get(self, sandbox_id: str) -> Sandbox:
@@ -161,8 +168,9 @@ class Node:
         return {name: resident.state for name, resident in self._residents.items() if resident.end is None}
 
     async def delete(self, sandbox_id: str, end: End | None = None) -> SandboxFacts:
-        """End a sandbox, and return when nothing of it is left; KeyError."""
+        """End a sandbox, and return when nothing of it is left; KeyError. Who asks for it needs to be told no more."""
         resident = self._residents[sandbox_id]
+        resident.awaited += 1
         await self._end(resident, end or End(EndKind.DELETED, "it was deleted"))
         return resident.facts()
 
@@ -280,6 +288,9 @@ class Node:
                     del self._residents[name]
 
     def _tell(self, resident: Resident) -> None:
+        """Let the hub hear how a sandbox stands, unless it waits for the answer to just that."""
+        if resident.awaited:
+            return
         self.events.append(Event(facts=resident.facts(), at=time.time()))
         # A hub that is away for long, or none at all: signs of life say what lives, and the hub may ask for the rest.
         del self.events[:-_MOST_EVENTS]
@@ -289,7 +300,12 @@ class Node:
         image = self.images.known(shape.image)
         if image is None:
             raise ImageNotThere(f"the image {shape.image} was removed")
-        confined = await self.backend.create(f"s{secrets.token_hex(6)}", image, shape.limits)
+        try:
+            confined = await self.backend.create(f"s{secrets.token_hex(6)}", image, shape.limits)
+        except OSError as error:
+            if error.errno in _USED_UP:
+                raise Full(f"the host has no more for now: {error.strerror}") from error
+            raise
         if confined.enforcement.level < self.settings.min_level:
             await confined.destroy()
             raise NotPossible(f"a sandbox got level {confined.enforcement.level.value} only")

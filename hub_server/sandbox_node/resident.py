@@ -52,6 +52,7 @@ class Resident:
         self.started_at: float | None = None
         self.ended_at: float | None = None
         self.start_command_exit_code: int | None = None
+        self.awaited = 0  # requests of the hub that will be answered with what becomes of it
         self.settled = asyncio.Event()  # it runs, or has ended
         self.arrival: asyncio.Task[None] | None = None  # gets it a sandbox, and follows its start command
         self.departure: asyncio.Task[None] | None = None  # destroys it

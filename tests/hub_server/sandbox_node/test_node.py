@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import time
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from hub_server.sandbox_node.backends import RootFilesystem
+from hub_server.sandbox_node.backends.process import ProcessBackend, ProcessSandbox
 from hub_server.sandbox_node.errors import Gone, NotPossible, NotStarted
 from hub_server.sandbox_node.node import Node
 from hub_server.sandbox_node.resident import argv_of
-from hub_server.sandbox_node.specification import Command, EndKind, Level
+from hub_server.sandbox_node.specification import Command, EndKind, Level, Limits
 from hub_server.sandbox_node.wire import CreateSandbox, SandboxFacts
 from tests.hub_server.sandbox_node.conftest import MakeNode
 
@@ -174,19 +177,25 @@ async def test_an_agent_that_dies_ends_its_sandbox_and_the_hub_hears_of_it(make_
     assert facts.end is not None
     assert facts.end.kind == EndKind.FAILED
     states = [(event.facts.state, event.facts.sandbox_id) for event in node.take_events()]
-    assert states == [("running", "one"), ("ended", "one")]
+    assert states == [("ended", "one")]
     async with asyncio.timeout(5):
         while node.counts.used:
             await asyncio.sleep(0.01)
 
 
-async def test_events_stay_until_the_hub_has_heard_them(make_node: MakeNode) -> None:
+async def test_the_hub_hears_of_what_it_was_not_answered_and_of_nothing_twice(make_node: MakeNode) -> None:
     node = await make_node()
-    await node.create(new("a"))
+    await node.create(new("answered"))
+    await node.create(new("later", wait_s=0))
+    async with asyncio.timeout(10):
+        await node.has_events.wait()
     heard = node.take_events()
-    await node.create(new("b"))
+    assert [(event.facts.sandbox_id, event.facts.state) for event in heard] == [("later", "running")]
+    await node.delete("answered")
+    node.get("later")._link.close()
+    await ended(node, "later")
     node.heard(heard)
-    assert [event.facts.sandbox_id for event in node.take_events()] == ["b"]
+    assert [(event.facts.sandbox_id, event.facts.state) for event in node.take_events()] == [("later", "ended")]
 
 
 async def test_a_full_node_says_pending_and_then_runs(make_node: MakeNode) -> None:
@@ -257,3 +266,20 @@ async def test_closing_a_node_leaves_no_process(make_node: MakeNode, tmp_path: P
     assert len(agents(tmp_path)) >= 4
     await node.close()
     assert agents(tmp_path) == []
+
+
+class Hungry(ProcessBackend):
+    """A backend whose host has no descriptors left at first."""
+
+    refusals = 6
+
+    async def create(self, sandbox_id: str, image: RootFilesystem, limits: Limits) -> ProcessSandbox:
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return await super().create(sandbox_id, image, limits)
+
+
+async def test_a_host_that_has_run_out_of_descriptors_lets_sandboxes_wait(make_node: MakeNode, tmp_path: Path) -> None:
+    node = await make_node(backend=Hungry(tmp_path))
+    assert (await node.create(new())).state == "running"

@@ -115,8 +115,15 @@ async def until(true: Callable[[], bool], within_s: float = 10) -> None:
 
 
 async def create(node: Node, sandbox_id: str) -> None:
-    """Make a sandbox."""
-    await node.create(CreateSandbox(sandbox_id=sandbox_id, wait_s=20))
+    """Make a sandbox for somebody who does not wait for it."""
+    await node.create(CreateSandbox(sandbox_id=sandbox_id, wait_s=0))
+    await until(lambda: node.resident(sandbox_id).state == "running")
+
+
+async def end(node: Node, sandbox_id: str) -> None:
+    """Let a sandbox end by itself."""
+    node.get(sandbox_id)._link.close()
+    await until(lambda: node.resident(sandbox_id).state == "ended")
 
 
 async def test_a_node_registers_with_its_secret_and_beats(hub: Hub, connected: HubConnection) -> None:
@@ -130,11 +137,11 @@ async def test_events_reach_the_hub_at_once_and_once(hub: Hub, node: Node, conne
     await until(lambda: len(hub.events) == 1, within_s=1)
     assert hub.events[0].facts.state == "running"
     await until(lambda: hub.beats[-1].sandboxes == {"one": "running"})
-    await node.delete("one")
+    await end(node, "one")
     await until(lambda: len(hub.events) == 2, within_s=1)
-    end = hub.events[1].facts.end
-    assert end is not None
-    assert end.kind == EndKind.DELETED
+    told = hub.events[1].facts.end
+    assert told is not None
+    assert told.kind == EndKind.FAILED
     beats = len(hub.beats)
     await until(lambda: len(hub.beats) >= beats + 3)
     assert len(hub.events) == 2
@@ -146,7 +153,7 @@ async def test_sandboxes_live_on_while_the_hub_is_away_and_nothing_is_lost(
     hub.status = 503
     await create(node, "stays")
     await create(node, "goes")
-    await node.delete("goes")
+    await end(node, "goes")
     await asyncio.sleep(0.3)
     assert hub.events == []
     assert node.resident("stays").state == "running"
