@@ -52,9 +52,9 @@ def put(name, shared):
     tcp.bind(("127.0.0.1", 20000 + key % 10000))
     tcp.listen()
     opened = os.open(shared, os.O_RDONLY)
-    fcntl.flock(opened, fcntl.LOCK_EX)
+    _lock(opened, fcntl.LOCK_EX)
     again = os.open(shared, os.O_RDONLY)
-    fcntl.fcntl(again, 37, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 100, 0))  # F_OFD_SETLK
+    _record(again, 37, fcntl.F_RDLCK)  # F_OFD_SETLK
     page = mmap.mmap(-1, 4096)
     page.write(name.encode())
     return abstract, tcp, opened, again, page, segment
@@ -73,18 +73,34 @@ def look(name, shared):
     seen["an abstract socket"] = _connects(socket.AF_UNIX, "\0" + name)
     seen["a port"] = _connects(socket.AF_INET, ("127.0.0.1", 20000 + key % 10000))
     opened = os.open(shared, os.O_RDONLY)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        seen["a lock on a file of the image"] = False
-    except OSError as problem:
-        if problem.errno != errno.EWOULDBLOCK:
-            raise
-        seen["a lock on a file of the image"] = True
-    record = fcntl.fcntl(opened, 36, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 100, 0))  # F_OFD_GETLK
-    seen["a record lock on a file of the image"] = struct.unpack_from("h", record)[0] != fcntl.F_UNLCK
+    seen["a lock on a file of the image"] = not _lock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    record = _record(opened, 36, fcntl.F_WRLCK)  # F_OFD_GETLK
+    seen["a record lock on a file of the image"] = record is not None and record != fcntl.F_UNLCK
     seen["its lock in /proc/locks"] = (f":{os.stat(shared).st_ino} ") in _without(opened)
     seen["its processes"] = _processes_named(name)
     return seen
+
+
+def _lock(opened, kind):
+    """Lock an open file; return whether nobody was in the way. Some kernels lock no devices."""
+    try:
+        fcntl.flock(opened, kind)
+    except OSError as problem:
+        if problem.errno not in (errno.EWOULDBLOCK, errno.ENOLCK):
+            raise
+        return problem.errno == errno.ENOLCK
+    return True
+
+
+def _record(opened, command, kind):
+    """Lock a hundred bytes of an open file, or ask who does; None on a kernel without such locks."""
+    try:
+        answer = fcntl.fcntl(opened, command, struct.pack("hhqqi4x", kind, 0, 0, 100, 0))
+    except OSError as problem:
+        if problem.errno != errno.EINVAL:
+            raise
+        return None
+    return struct.unpack_from("h", answer)[0]
 
 
 def _without(own):
