@@ -7,6 +7,7 @@ the rollout, which is run again or left out: never a reward of 0.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from typing import Any
@@ -86,9 +87,10 @@ def too_slow(state: vf.State, **_: Any) -> float:
 class CodeTests(vf.SingleTurnEnv):
     """Judges the reply as soon as it is there, while an error can still become one of the rollout."""
 
-    def __init__(self, sandboxes: Sandboxes, num_tests: int, timeout_s: float, **settings: Any) -> None:
+    def __init__(self, sandboxes: Sandboxes, num_tests: int, timeout_s: float, at_once: int, **settings: Any) -> None:
         super().__init__(**settings)
         self.sandboxes, self.num_tests, self.timeout_s = sandboxes, num_tests, timeout_s
+        self.turns = asyncio.Semaphore(at_once)
         self.open_sandboxes: set[str] = set()
 
     async def add_model_response(self, state: vf.State, prompt_messages: vf.Messages, response: Any) -> None:
@@ -100,19 +102,22 @@ class CodeTests(vf.SingleTurnEnv):
             return  # no sandbox is needed
         info = state["info"]
         tests = cases(BY_NAME[info["problem"]], f"hidden {info['seed']}", self.num_tests)
-        sandbox = await self.sandboxes.create()
-        state["sandbox_id"] = sandbox.id
-        self.open_sandboxes.add(sandbox.id)
-        try:
-            results = await self.sandboxes.run_code(sandbox, code, [given for given, _ in tests], self.timeout_s)
-        except RanOut:
-            state["verdicts"] = ["out of memory"] * len(tests)
-            return
-        state["verdicts"] = [verdict_of(result, expected) for result, (_, expected) in zip(results, tests)]
+        async with self.turns:
+            sandbox = await self.sandboxes.create()
+            state["sandbox_id"] = sandbox.id
+            self.open_sandboxes.add(sandbox.id)
+            try:
+                results = await self.sandboxes.run_code(sandbox, code, [given for given, _ in tests], self.timeout_s)
+            except RanOut:
+                state["verdicts"] = ["out of memory"] * len(tests)
+            else:
+                state["verdicts"] = [verdict_of(result, expected) for result, (_, expected) in zip(results, tests)]
+            finally:
+                await self._delete(sandbox.id)
 
     @vf.cleanup
     async def delete_sandbox(self, state: vf.State) -> None:
-        """End the sandbox of a rollout, whatever became of it."""
+        """End the sandbox of a rollout that was broken off."""
         sandbox_id = state.get("sandbox_id")
         if sandbox_id in self.open_sandboxes:
             await self._delete(sandbox_id)
@@ -125,11 +130,11 @@ class CodeTests(vf.SingleTurnEnv):
         await self.sandboxes.close()
 
     async def _delete(self, sandbox_id: str) -> None:
-        self.open_sandboxes.discard(sandbox_id)
         try:
             await self.sandboxes.delete(sandbox_id)
         except vf.SandboxError as error:  # it ends by itself when nothing uses it
             self.logger.warning(f"sandbox {sandbox_id} was not deleted: {error}")
+        self.open_sandboxes.discard(sandbox_id)
 
 
 def load_environment(
@@ -142,6 +147,7 @@ def load_environment(
     cpu_cores: float = 1.0,
     memory_gb: float = 0.5,
     min_level: str | None = None,
+    at_once: int = 16,
     seed: int = 0,
     brief: bool = False,
     num_demonstrations: int = 0,
@@ -159,6 +165,8 @@ def load_environment(
         cpu_cores: What a sandbox may use of the processors.
         memory_gb: What it may use of the memory.
         min_level: How well it must be kept from the host, at least; else as the hub says.
+        at_once: Sandboxes that live at the same time, in each process of the environment. With many more than the node has
+            processors, programs are too slow because of each other.
         seed: Same seed, same questions and tests.
         brief: Leave the system message out, for small models that were shown what is expected.
         num_demonstrations: If not 0, the training set is so many questions, each with a `demonstration` that often answers
@@ -167,6 +175,8 @@ def load_environment(
     """
     if num_tests < 1:
         raise ValueError(f"num_tests is at least 1, found {num_tests}")
+    if at_once < 1:
+        raise ValueError(f"at_once is at least 1, found {at_once}")
     if not timeout_s > 0:
         raise ValueError(f"timeout_s is above 0, found {timeout_s}")
 
@@ -195,6 +205,7 @@ def load_environment(
         sandboxes=Sandboxes(image, cpu_cores, memory_gb, min_level),
         num_tests=num_tests,
         timeout_s=timeout_s,
+        at_once=at_once,
         dataset=Dataset.from_list(demonstrations() if num_demonstrations else rows("train", num_train)),
         eval_dataset=Dataset.from_list(rows("eval", num_eval)),
         system_prompt=None if brief else SYSTEM_PROMPT,

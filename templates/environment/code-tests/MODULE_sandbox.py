@@ -20,7 +20,8 @@ import verifiers as vf
 DEFAULT_BASE_URL = "http://127.0.0.1:8480"
 LIFETIME_MINUTES = 15  # should nobody delete it
 IDLE_MINUTES = 5
-LONGEST_START_S = 300.0  # how long a sandbox may wait for room on a node
+LONGEST_START_S = 600.0  # how long a sandbox may wait for room on a node
+HUB_S = 120.0  # how long a hub may take for an answer, when everybody asks at once
 MAY_PASS = (502, 503, 504)
 TRIES = 4
 
@@ -95,7 +96,7 @@ class Sandboxes:
         if login.team_id:
             body["team_id"] = login.team_id
         made = await self._hub("POST", "sandbox", login, json=body)
-        waited_s, step_s = 0.0, 0.05
+        waited_s, step_s = 0.0, 0.25
         answer = made
         while answer["status"] != "RUNNING":
             if answer["status"] not in ("PENDING", "PROVISIONING"):
@@ -105,7 +106,7 @@ class Sandboxes:
                 await self.delete(made["id"])
                 raise vf.SandboxError(f"sandbox {made['id']} did not start within {LONGEST_START_S:.0f} s")
             await asyncio.sleep(step_s)
-            waited_s, step_s = waited_s + step_s, min(step_s * 1.5, 2.0)
+            waited_s, step_s = waited_s + step_s, min(step_s * 1.5, 5.0)
             answer = await self._hub("GET", f"sandbox/{made['id']}", login)
         way = made.get("gatewayAuth") or await self._hub("POST", f"sandbox/{made['id']}/auth", login)
         gateway = f"{way['gateway_url'].rstrip('/')}/{way['user_ns']}/{way['job_id']}"
@@ -122,6 +123,7 @@ class Sandboxes:
             "POST",
             f"{sandbox.gateway}/run-batch",
             sandbox.token,
+            tries=1,  # what has run may have changed the sandbox
             json=body,
             timeout=httpx.Timeout(60.0 + timeout_s * len(inputs), connect=10.0),
         )
@@ -147,28 +149,29 @@ class Sandboxes:
     async def _hub(self, method: str, path: str, login: Login, **options: Any) -> dict[str, Any]:
         return _answer(await self._send(method, f"{login.base_url}/api/v1/{path}", login.api_key, **options))
 
-    async def _send(self, method: str, url: str, token: str, **options: Any) -> httpx.Response:
-        """Send a request, again where it may have failed by chance; all that are sent here can be repeated."""
+    async def _send(
+        self, method: str, url: str, token: str, *, tries: int | None = None, **options: Any
+    ) -> httpx.Response:
+        """Send a request, `tries` times (TRIES) where it may have failed by chance: what a hub is asked can be repeated."""
         headers = {"Authorization": f"Bearer {token}"}
-        for attempt in range(TRIES):
-            if attempt:
-                await asyncio.sleep(0.25 * 2**attempt)
-            last = attempt == TRIES - 1
+        tries = tries or TRIES
+        for attempt in range(1, tries + 1):
             try:
                 response = await self._client().request(method, url, headers=headers, **options)
             except httpx.TransportError as error:
-                if last or isinstance(error, httpx.ReadTimeout):
-                    raise vf.SandboxError(f"{method} {url}: {error or type(error).__name__}") from error
-                continue
-            if response.status_code not in MAY_PASS or last:
-                return response
+                if attempt == tries:
+                    raise vf.SandboxError(f"{method} {url}: {str(error) or type(error).__name__}") from error
+            else:
+                if response.status_code not in MAY_PASS or attempt == tries:
+                    return response
+            await asyncio.sleep(0.25 * 2**attempt)
         raise AssertionError("unreachable")
 
     def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
         if self._http is None or self._loop is not loop:  # connections belong to a loop
             limits = httpx.Limits(max_connections=256, max_keepalive_connections=64)
-            self._http, self._loop = httpx.AsyncClient(timeout=30.0, limits=limits), loop
+            self._http, self._loop = httpx.AsyncClient(timeout=httpx.Timeout(HUB_S, connect=10.0), limits=limits), loop
         return self._http
 
 

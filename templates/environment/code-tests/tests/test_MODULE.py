@@ -80,6 +80,8 @@ def test_what_is_held_out_has_other_tests_than_what_is_trained_on():
         load_environment(num_tests=0)
     with pytest.raises(ValueError, match="timeout_s"):
         load_environment(timeout_s=0)
+    with pytest.raises(ValueError, match="at_once"):
+        load_environment(at_once=0)
 
 
 class Service:
