@@ -14,7 +14,7 @@ from hub_server.sandbox_node.errors import NotPossible, NotStarted
 from hub_server.sandbox_node.launcher import orders
 
 _PACKAGES = Path(__file__).parent.parent.parent.parent  # the folder in which hub_server lies
-_READY_S = 30.0
+_READY_S = 60.0
 # Isolated from the environment and from installed packages: of ours, it imports by path.
 _START = """
 import sys

@@ -25,7 +25,9 @@ UIDS_FIRST = 0x70000000  # above what systemd gives to containers, below what do
 UIDS_COUNT = 4000
 _SHARED = Path("/run/prime-sandboxes")
 
-_RETRY_MS = 2
+# The agent becomes our child when its parent dies, so its end is told to us too, and then nothing is left. This is for
+# what else may hold a group for a moment.
+_RETRY_MS = 20
 _FORCE_AFTER_S = 0.05
 
 
@@ -225,11 +227,13 @@ def _sources(base: Path, runtime: str, *, is_root: bool) -> root_filesystem.Sour
     system_calls.mount(
         "tmpfs", str(base), "tmpfs", system_calls.MS_NOSUID | system_calls.MS_NODEV, "mode=0755,size=64m"
     )
-    stage, host = base / "stage", base / "host"
+    stage, host, agent = base / "stage", base / "host", base / "agent"
     stage.mkdir()
-    bound = host_root.make(host)
+    agent.mkdir()
+    system_calls.attach(runtime, str(agent))  # a sandbox reads where its mounts are from, and need not know our folders
+    maps_owners = is_root and _can_map(runtime, stage)
     return root_filesystem.Sources(
-        stage, host, bound, runtime, is_root=is_root, maps_owners=is_root and _can_map(runtime, stage)
+        stage, host, host_root.make(host), str(agent), is_root=is_root, maps_owners=maps_owners
     )
 
 

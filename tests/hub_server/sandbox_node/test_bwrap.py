@@ -90,6 +90,11 @@ async def test_a_command_runs_as_root_of_a_system_of_its_own(sandbox: Sandbox) -
     assert "Permission denied" in denied
 
 
+async def test_it_does_not_tell_where_the_node_keeps_its_files(sandbox: Sandbox, runtime_folder: Path) -> None:
+    finished = await shell(sandbox, "cat /proc/self/mountinfo /proc/1/cmdline")
+    assert str(runtime_folder).encode() not in finished.stdout
+
+
 async def test_what_it_got_is_reported(contained: BwrapBackend) -> None:
     confined = await contained.create(
         "one", HOST_IMAGE, Limits(memory_bytes=256 * MEBIBYTE, disk_bytes=MEBIBYTE * 4096)
