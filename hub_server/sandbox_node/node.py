@@ -28,6 +28,7 @@ from hub_server.sandbox_node.wire import CreateSandbox, EgressFacts, EgressPolic
 from hub_server.sandboxes.egress import BadPolicy, Policy
 
 _LOOK_EVERY_S = 0.25
+_COLLECT_EVERY_S = 60.0
 _MOST_EVENTS = 10_000
 # Descriptors, processes or memory of the host: they come back when sandboxes end.
 _USED_UP = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
@@ -48,6 +49,9 @@ class Images(Protocol):
 
     def names(self) -> list[str]:
         """Return the images that are in the store."""
+
+    def collect(self) -> None:
+        """Remove the files of images that have no name any more and that nobody holds; it may block."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +236,7 @@ class Node:
             # From here on the sandbox is the resident's, and goes when that goes.
             sandbox = Sandbox(creation.sandbox_id, image.name, unused.confined, {**image.environment, **creation.env})
             sandbox.working_dir = image.working_dir
-            resident.gets(sandbox, Egress(sandbox, self.settings.outside))
+            resident.gets(sandbox, Egress(sandbox, self.settings.outside), unused.image)
             sandbox.end.add_done_callback(lambda end: self._begin_end(resident, end.result()))
             await self._set_egress(resident, creation.egress or EgressPolicy())
         except SandboxError as error:
@@ -275,12 +279,20 @@ class Node:
                 logs.log(
                     logging.ERROR, "a sandbox could not be destroyed", sandbox=resident.sandbox.id, error=str(error)
                 )
+            resident.image = None
             self._pools.ended()
 
     async def _look_after(self) -> None:
-        """End what is due, and forget what ended long ago."""
+        """End what is due, forget what ended long ago, and let images go that were removed or replaced."""
+        collected_at = self._clock()
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
+            if self._clock() - collected_at >= _COLLECT_EVERY_S:
+                collected_at = self._clock()
+                try:
+                    await asyncio.to_thread(self.images.collect)
+                except (SandboxError, OSError) as error:
+                    logs.log(logging.WARNING, "the store of images cannot be tidied", error=str(error))
             for name, resident in list(self._residents.items()):
                 if (end := resident.due()) is not None:
                     self._begin_end(resident, end)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from hub_server.sandbox_node.backends import RootFilesystem
 from hub_server.sandbox_node.errors import SandboxError
 from hub_server.sandbox_node.log_ring import LogRing
 from hub_server.sandbox_node.network.egress import Egress
@@ -46,6 +47,7 @@ class Resident:
         self.creation = creation
         self.sandbox: Sandbox | None = None
         self.egress: Egress | None = None
+        self.image: RootFilesystem | None = None  # its files stay for as long as somebody has this
         self.policy = creation.egress or EgressPolicy()  # of egress, in the words of who set it
         self.end: End | None = None
         self.log = LogRing()
@@ -66,9 +68,9 @@ class Resident:
             return "ended"
         return "pending" if self.started_at is None else "running"
 
-    def gets(self, sandbox: Sandbox, egress: Egress) -> None:
-        """Take in the sandbox that it got, which is not ready yet."""
-        self.sandbox, self.egress = sandbox, egress
+    def gets(self, sandbox: Sandbox, egress: Egress, image: RootFilesystem) -> None:
+        """Take in the sandbox that it got, which is not ready yet, and the image that it is of."""
+        self.sandbox, self.egress, self.image = sandbox, egress, image
 
     def runs(self) -> None:
         """Take in that it is ready."""

@@ -86,6 +86,10 @@ class NodeImages:
         """Return the names of all images and aliases that are in the store."""
         return self.store.names()
 
+    def collect(self) -> None:
+        """Remove the files of images that have no name any more and that no sandbox has; it may block."""
+        self.store.collect()
+
     async def find(self, reference: str) -> RootFilesystem:
         """Return the image of a name, pulling it first where the store has none; many callers share one pull.
 

@@ -38,6 +38,9 @@ class HostOnly:
     def names(self) -> list[str]:
         return ["host"]
 
+    def collect(self) -> None:
+        pass
+
 
 MakeNode = Callable[..., Awaitable[Node]]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import signal
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -257,6 +259,20 @@ async def test_a_pool_gives_no_sandbox_of_an_image_that_was_replaced(make_node: 
     store.host = type(store.host)("host", None, {"MADE_BY": "a newer image"})  # type: ignore[attr-defined]
     await node.create(new())
     assert (await node.get("one").run(Command(["/bin/sh", "-c", "echo $MADE_BY"]))).stdout == b"a newer image\n"
+
+
+async def test_the_image_of_a_sandbox_is_held_for_as_long_as_it_lives(make_node: MakeNode) -> None:
+    node = await make_node()
+    store = node.images
+    store.host = RootFilesystem("host", None, {})  # type: ignore[attr-defined]
+    held = weakref.ref(store.host)  # type: ignore[attr-defined]
+    await node.create(new())
+    store.host = RootFilesystem("host", None, {"MADE_BY": "a newer image"})  # type: ignore[attr-defined]
+    gc.collect()
+    assert held() is not None
+    await node.delete("one")
+    gc.collect()
+    assert held() is None
 
 
 async def test_closing_a_node_leaves_no_process(make_node: MakeNode, tmp_path: Path) -> None:
