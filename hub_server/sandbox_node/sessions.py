@@ -19,6 +19,7 @@ from hub_server.sandbox_node.specification import MEBIBYTE, Command, Ended
 _KILLED = 128 + signal.SIGKILL
 _LOST_EXIT_CODE = _KILLED
 _REMEMBERED_TOKENS = 1024
+_PATIENCE_S = 10.0
 _MOST_UNREAD_INPUT = 64 * MEBIBYTE
 
 
@@ -146,10 +147,13 @@ class Session:
             frame = await self._channel.receive()
             if frame.kind in (frames.STDOUT, frames.STDERR):
                 output = Output("stdout" if frame.kind == frames.STDOUT else "stderr", frame.payload)
-                # The slowest reader sets the pace, so that none loses anything and nothing piles up.
+                # The slowest reader sets the pace, so that none loses anything and nothing piles up; but no longer
+                # than that, if others wait.
                 for follower in list(self._followers):
-                    await follower.room()
-                    follower.put(output)
+                    if await follower.room(_PATIENCE_S):
+                        follower.put(output)
+                    else:
+                        follower.drop()
             elif frame.kind == frames.ENDED:
                 self._settle(judge(_ended(decoded(frame.payload))))
             elif frame.kind == GONE:
@@ -180,18 +184,33 @@ class _Follower:
         self._session = session
         self._events: deque[Output | Ended] = deque()
         self._filled, self._emptied = asyncio.Event(), asyncio.Event()
-        self._left = False
+        self._left = self._is_dropped = False
 
     def put(self, event: Output | Ended) -> None:
         """Take one event."""
         self._events.append(event)
         self._filled.set()
 
-    async def room(self) -> None:
-        """Return when there is room for one more, or the reader has left."""
+    async def room(self, patience_s: float) -> bool:
+        """Return when there is room for one more, or the reader has left; False where it holds up other readers.
+
+        A connection that broke unseen reads nothing: who attached again must not wait for it.
+        """
         while len(self._events) >= self._MOST and not self._left:
             self._emptied.clear()
-            await self._emptied.wait()
+            try:
+                async with asyncio.timeout(patience_s):
+                    await self._emptied.wait()
+            except TimeoutError:
+                if self._session.attached > 1:
+                    return False
+        return True
+
+    def drop(self) -> None:
+        """Let go of a reader that does not read; it gets what it has, and an error after that."""
+        self._is_dropped = True
+        self._filled.set()
+        self._session.leave(self)
 
     @property
     def has_more(self) -> bool:
@@ -199,8 +218,14 @@ class _Follower:
         return bool(self._events)
 
     async def next(self) -> Output | Ended:
-        """Return the next event; the last one is an Ended."""
+        """Return the next event; the last one is an Ended.
+
+        Raises:
+            SandboxError: it was dropped.
+        """
         while not self._events:
+            if self._is_dropped:
+                raise SandboxError("another reader of this command was quicker; attach again to go on")
             self._filled.clear()
             await self._filled.wait()
         event = self._events.popleft()

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from hub_server.sandbox_node import sessions
 from hub_server.sandbox_node.gateway import command_sessions, messages
 from hub_server.sandbox_node.gateway.envelopes import envelope
 from hub_server.sandbox_node.specification import End, EndKind
@@ -367,3 +368,21 @@ async def test_a_slow_reader_loses_nothing(gateway: Served) -> None:
         events = await stream.rest()
     assert len(output(events)) == 20_000_004
     assert events[-1].end.exit_code == 0
+
+
+async def test_a_reader_that_does_not_read_holds_up_no_other_for_long(
+    gateway: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_PATIENCE_S", 0.2)
+    async with called(gateway, "Start", shell("head -c 40000000 /dev/zero; echo end", "u-1")) as stuck:
+        pid = (await stuck.next()).start.pid
+        await asyncio.sleep(1)
+        assert gateway.sandbox.sessions() != [], "alone, it sets the pace"
+        async with called(gateway, "Connect", connect_to("u-1")) as quick:
+            assert (await quick.next()).start.pid == pid
+            events = await quick.rest()
+        assert (output(events)[-4:], events[-1].end.exit_code) == (b"end\n", 0)
+        held = await stuck.rest()
+        assert stuck.end is not None
+        assert "another reader" in stuck.end["error"]["message"]
+        assert 0 < len(output(held)) < 40_000_000
