@@ -47,6 +47,10 @@ def serve(
     registry_logins: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file that `skopeo login --authfile` wrote.")
     ] = None,
+    allow_private: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NETWORK", help="Let sandboxes reach it though it is not public, where they may; repeat."),
+    ] = None,
     data_dir: NodeDataDir = None,
     ready_file: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Write {url, pid, name, level, backend} here once it answers.")
@@ -99,6 +103,7 @@ def serve(
             creations_at_once=creations,
             registries=registry or (),
             registry_logins=registry_logins,
+            allow_private=allow_private or (),
             log_format=LogFormat(log_format),
             log_level=LogLevel(log_level),
             ready_file=ready_file,
