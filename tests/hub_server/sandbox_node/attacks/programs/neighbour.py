@@ -105,7 +105,7 @@ def _record(opened, command, kind):
 
 def _without(own):
     """The locks that are listed, once ours is gone."""
-    fcntl.flock(own, fcntl.LOCK_UN)
+    _lock(own, fcntl.LOCK_UN)
     try:
         with open("/proc/locks") as file:
             return file.read()
