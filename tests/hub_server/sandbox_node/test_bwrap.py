@@ -278,18 +278,22 @@ async def test_a_user_who_is_not_root_gets_sandboxes_and_is_told_what_they_lack(
         sys.path.insert(0, sys.argv[1])
         from hub_server.sandbox_node.backends.bwrap import HOST_IMAGE, BwrapBackend
         from hub_server.sandbox_node.sandbox import Sandbox
-        from hub_server.sandbox_node.specification import Command, Limits
+        from hub_server.sandbox_node.specification import Command, End, EndKind, Limits
 
         async def main():
             backend = await BwrapBackend.open(pathlib.Path(sys.argv[2]))
             confined = await backend.create("one", HOST_IMAGE, Limits(memory_bytes=64 << 20, processes=20, inodes=500))
             print(backend.level, *(f"{name}={held}" for name, held in confined.enforcement.held.items()), sep="|")
             sandbox = Sandbox("one", "host", confined, {})
+            full = Sandbox("full", "host", await backend.create("full", HOST_IMAGE, Limits(processes=20)), {})
+            sleeps = "for i in $(seq 60); do sleep 30 & done; jobs | wc -l; sleep 30"
+            await full.start(Command(["/bin/bash", "-c", sleeps]))
             for command in ("id -u; ls /root /home; cat /etc/shadow",
                             "head -c 40M /dev/zero > /tmp/x; cd /tmp; touch $(seq 600)",
                             "for i in $(seq 60); do sleep 5 & done; jobs | wc -l",
                             "python3 -c 'bytearray(200 << 20)'"):
                 print(await sandbox.run(Command(["/bin/bash", "-c", command], timeout_s=30)))
+            await full.destroy(End(EndKind.DELETED, "deleted"))
             await backend.close()
 
         asyncio.run(main())
