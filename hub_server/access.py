@@ -278,7 +278,8 @@ async def enforce(request: Request, services: HubServices) -> None:
     """
     right = RIGHTS[request.scope["route"].name]
     is_nobody = right in (Right.VISITOR, Right.INDEX) and "authorization" not in request.headers
-    if is_nobody or right in (Right.ANYONE, Right.TOKEN):
+    is_own_node = right is Right.NODE and _is_own_node(request, services)
+    if is_nobody or is_own_node or right in (Right.ANYONE, Right.TOKEN):
         _enforce(request, services, right)  # asks no database, and a visit to a thread would cost more than it does
     else:
         await run_in_threadpool(_enforce, request, services, right)

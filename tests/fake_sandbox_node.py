@@ -79,6 +79,10 @@ class FakeNode:
         end = {"kind": kind, "message": message, "exit_code": exit_code}
         self.sandboxes[sandbox_id] |= {"state": "ended", "ended_at": time.time(), "end": end}
 
+    async def about(self, request: Request) -> Response:
+        """Say what it is."""
+        return JSONResponse(self.facts())
+
     async def create(self, request: Request) -> Response:
         """Make a sandbox, or say why not."""
         wanted = await request.json()
@@ -146,6 +150,7 @@ class FakeNode:
         """Return its control API."""
         one = "/control/sandboxes/{sandbox_id}"
         routes = [
+            Route("/control/node", self.about, methods=["GET"]),
             Route("/control/sandboxes", self.create, methods=["POST"]),
             Route("/control/sandboxes:delete", self.delete, methods=["POST"]),
             Route("/control/background-jobs", self.jobs, methods=["POST"]),

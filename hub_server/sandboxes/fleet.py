@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
+from anyio import CapacityLimiter
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from hub_server.accounts.tables import User
 from hub_server.database import Database
@@ -32,6 +34,7 @@ _LOOK_EVERY_S = 5.0
 _FORGOTTEN = WireEnd(kind=EndKind.FAILED, message="its node does not know it any more: the node was started anew")
 _ASKED_AT_ONCE = 16
 _OFFERS_VALID_S = 1.0
+_HEARTBEATS_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Fleet:
     least: Level = Level.CONTAINER
     client: NodeClient = field(default_factory=NodeClient)
     strays: Strays = field(default_factory=Strays)
+    # Signs of life must not wait behind a thousand creations.
+    for_heartbeats: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_HEARTBEATS_AT_ONCE))
     _offers: list[Offer] = field(default_factory=list)
     _offers_until: float = 0.0
 
@@ -152,17 +157,37 @@ class Fleet:
                 await watching
             await self.client.close()
 
+    async def look_for_silent_nodes(self) -> None:
+        """Give up the nodes that were silent for too long and do not answer when they are asked.
+
+        Signs of life may be late because this server has too much to do, and then nobody must lose a sandbox.
+        """
+        for node in await run_in_threadpool(self._silent):
+            reach = nodes.reach_of(self.vault, node)
+            if reach is not None and await self.client.is_there(reach):
+                await run_in_threadpool(self._write, nodes.hear, node.id)
+                continue
+            ended = await run_in_threadpool(self._write, nodes.give_up, node.id)
+            logs.log(logging.WARNING, "a sandbox node was lost", node=node.name, sandboxes=ended or 0)
+            self.forget_offers()
+
     async def _watch(self) -> None:
         # After a pause of the hub all nodes look silent, and need a while to be heard again.
         await asyncio.sleep(nodes.LOST_AFTER.total_seconds())
         while True:
             try:
-                lost = await run_in_threadpool(nodes.end_sandboxes_of_silent_nodes, self.database)
-                if lost:
-                    logs.log(logging.WARNING, "sandboxes were lost with their node", count=lost)
+                await self.look_for_silent_nodes()
             except SQLAlchemyError as error:
                 logs.log(logging.WARNING, "cannot look for lost nodes", error=str(error).splitlines()[0])
             await asyncio.sleep(_LOOK_EVERY_S)
+
+    def _silent(self) -> list[SandboxNode]:
+        with self.database.read() as session:
+            return nodes.silent_nodes(session)
+
+    def _write(self, change: Callable[[Session, str], int | None], node_id: str) -> int | None:
+        with self.database.write() as session:
+            return change(session, node_id)
 
     def _plan(self, user: User, new: NewSandbox) -> _Plan:
         assert new.docker_image is not None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
+from anyio import to_thread
 from fastapi import APIRouter, BackgroundTasks
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import select
@@ -43,9 +45,8 @@ async def node_heartbeat(
 ) -> HeartbeatAnswer:
     """Take a node's sign of life with what happened there, and say which of its sandboxes nobody wants."""
     fleet = services.fleet
-    told = await run_in_threadpool(
-        nodes.take_heartbeat, services.database, services.vault, fleet.strays, node_id, body, fleet.least
-    )
+    take = partial(nodes.take_heartbeat, services.database, services.vault, fleet.strays, node_id, body, fleet.least)
+    told = await to_thread.run_sync(take, limiter=fleet.for_heartbeats)
     if told.in_doubt:
         afterwards.add_task(fleet.settle, told.in_doubt, node_id)
     return HeartbeatAnswer(unknown=told.unknown)

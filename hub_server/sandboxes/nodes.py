@@ -20,7 +20,7 @@ from hub_server.sandboxes.tables import ACTIVE, Sandbox, SandboxNode
 from hub_server.secrets.vault import Vault, WrongKey
 
 LOST_AFTER = timedelta(seconds=30)
-"""A node that was silent for so long is taken for dead, and its sandboxes with it."""
+"""A node that was silent for so long, and does not answer when it is asked, is taken for dead."""
 _SEEN_RESOLUTION = timedelta(seconds=10)
 # A new sandbox is on its node before its row is here, and a heartbeat may be made in between.
 _ROW_COMES_WITHIN_S = 30.0
@@ -92,7 +92,7 @@ def node_elsewhere(session: Session, vault: Vault, offered: Registration) -> Rea
     node = session.scalar(_named(offered.name))
     if node is None or node.left_at is not None or node.url == offered.url.rstrip("/"):
         return None
-    return reach_of(vault, node) if node.last_seen_at >= now() - LOST_AFTER else None
+    return reach_of(vault, node)
 
 
 def take_heartbeat(
@@ -147,20 +147,29 @@ def unregister(session: Session, node_id: str) -> SandboxNode:
     return node
 
 
-def end_sandboxes_of_silent_nodes(database: Database) -> int:
-    """End the sandboxes of nodes that were silent for too long, and return their number."""
-    silent = select(SandboxNode.id).where(SandboxNode.last_seen_at < now() - LOST_AFTER)
-    theirs = select(Sandbox.node_id).where(Sandbox.status.in_(ACTIVE), Sandbox.node_id.in_(silent)).distinct()
-    with database.read() as session:
-        if not session.scalars(theirs).all():
-            return 0
-    with database.write() as session:
-        return sum(service.end_all_of_node(session, node_id, _LOST) for node_id in session.scalars(theirs).all())
+def silent_nodes(session: Session) -> list[SandboxNode]:
+    """Return the nodes that were silent for too long."""
+    silent = SandboxNode.last_seen_at < now() - LOST_AFTER
+    return list(session.scalars(select(SandboxNode).where(SandboxNode.left_at.is_(None), silent)))
+
+
+def hear(session: Session, node_id: str) -> None:
+    """Note that a node is there though it was silent."""
+    session.get_one(SandboxNode, node_id).last_seen_at = now()
+
+
+def give_up(session: Session, node_id: str) -> int:
+    """Take a silent node for dead and end its sandboxes; return their number. It may register again."""
+    node = session.get_one(SandboxNode, node_id)
+    if node.left_at is not None or node.last_seen_at >= now() - LOST_AFTER:
+        return 0  # it was heard in the meantime
+    node.left_at = now()
+    return service.end_all_of_node(session, node_id, _LOST)
 
 
 def present_nodes(session: Session) -> list[SandboxNode]:
     """Return the nodes that are there, by name."""
-    there = select(SandboxNode).where(SandboxNode.left_at.is_(None), SandboxNode.last_seen_at >= now() - LOST_AFTER)
+    there = select(SandboxNode).where(SandboxNode.left_at.is_(None))
     return list(session.scalars(there.order_by(SandboxNode.name)))
 
 

@@ -19,6 +19,7 @@ from hub_server.sandbox_node.wire import Heartbeat, Registration, SandboxFacts
 from hub_server.sandboxes import nodes, service
 from hub_server.sandboxes.beside import NODE_TOKEN_PURPOSE
 from hub_server.sandboxes.bodies import NewSandbox
+from hub_server.sandboxes.fleet import Fleet
 from hub_server.sandboxes.tables import Sandbox, SandboxNode
 from hub_server.secrets.vault import Vault
 from hub_server.signing import Signer
@@ -200,8 +201,18 @@ class Rows:
         self.strays = nodes.Strays()
         with database.write() as session:
             self.user = create_user(session, slug="somebody")
-            offered = Registration.model_validate({**self.fake.facts(), "secret": self.fake.secret})
+        self.register()
+
+    def register(self) -> None:
+        """Let the node register."""
+        offered = Registration.model_validate({**self.fake.facts(), "secret": self.fake.secret})
+        with self.database.write() as session:
             self.node_id = nodes.register(session, self.vault, offered, Level.CONTAINER).id
+
+    def move(self, url: str) -> None:
+        """Let the node have another address."""
+        self.fake.url = url
+        self.register()
 
     def add(self, name: str, state: str = "running", age: timedelta = timedelta(0)) -> None:
         """Add a sandbox that the node made a while ago."""
@@ -251,16 +262,26 @@ def test_a_sandbox_without_a_row_is_left_alone_until_its_row_had_time_to_come(
     assert rows.beat(stray="running").unknown == []
 
 
-def test_the_sandboxes_of_a_silent_node_fail_and_those_of_others_do_not(rows: Rows) -> None:
-    rows.add("running")
-    rows.add("ended", "ended")
+async def test_the_sandboxes_of_a_silent_node_fail_once_it_does_not_answer(rows: Rows) -> None:
+    fleet = Fleet(rows.database, rows.vault)
+    with fake_node("n", secret=rows.fake.secret) as answering:
+        rows.move(answering.url)
+        rows.add("running")
+        rows.add("ended", "ended")
+        rows.hear_last(timedelta(seconds=31))
+        await fleet.look_for_silent_nodes()
+        assert rows.status("running") == ("RUNNING", None), "its signs of life are late, and it is there"
     rows.hear_last(timedelta(seconds=29))
-    assert nodes.end_sandboxes_of_silent_nodes(rows.database) == 0
+    await fleet.look_for_silent_nodes()
+    assert rows.status("running") == ("RUNNING", None)
     rows.hear_last(timedelta(seconds=31))
-    assert nodes.end_sandboxes_of_silent_nodes(rows.database) == 1
+    await fleet.look_for_silent_nodes()
     assert rows.status("running") == ("ERROR", "its node was lost: it does not answer any more")
-    assert nodes.end_sandboxes_of_silent_nodes(rows.database) == 0
+    with pytest.raises(NotFound, match="register again"):
+        rows.beat(running="running")
+    rows.register()
     assert rows.beat(running="running").unknown == ["running"], "the client was told that it is lost"
+    await fleet.client.close()
 
 
 def test_heartbeats_without_news_are_written_down_now_and_then_only(rows: Rows) -> None:
