@@ -88,11 +88,13 @@ def all_routers() -> list[APIRouter]:
 
     Each of their routes stands in the table of rights, else this is an assertion that fails at the first start.
     """
-    # A path is compared with one route after the other, and installers ask the most: the index comes first.
+    # A path is compared with one route after the other, and installers ask the most: the index comes first; then
+    # sandboxes, which are made and looked after many times a second.
     domains = (
-        index_routes, legacy_routes, attestation_routes, account_routes, key_routes, team_routes, listing_routes,
+        index_routes, image_routes, sandbox_routes, legacy_routes, attestation_routes, account_routes, key_routes,
+        team_routes, listing_routes,
         registry_routes, community_routes, status_routes, upload_routes, check_routes, evaluation_routes, secret_routes,
-        trace_routes, image_routes, sandbox_routes, node_routes, operation_routes,
+        trace_routes, node_routes, operation_routes,
     )  # fmt: skip
     routers = [*(domain.router for domain in domains), *page_routers]
     check_every_route_is_listed(routes_of(routers))

@@ -35,6 +35,7 @@ _FORGOTTEN = WireEnd(kind=EndKind.FAILED, message="its node does not know it any
 _ASKED_AT_ONCE = 16
 _OFFERS_VALID_S = 1.0
 _HEARTBEATS_AT_ONCE = 4
+_KEYS_KEPT = 10_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Fleet:
     strays: Strays = field(default_factory=Strays)
     # Signs of life must not wait behind a thousand creations.
     for_heartbeats: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_HEARTBEATS_AT_ONCE))
+    _keys_seen: dict[tuple[str, str], None] = field(default_factory=dict)
     _offers: list[Offer] = field(default_factory=list)
     _offers_until: float = 0.0
 
@@ -70,7 +72,9 @@ class Fleet:
             Unavailable: there is no node, or none answers.
             Malformed: no node can give what is asked.
         """
-        plan = await run_in_threadpool(self._plan, user, new)
+        plan = self._quick_plan(user, new)
+        if plan is None:
+            plan = await run_in_threadpool(self._plan, user, new)
         if plan.made_before is not None:
             return plan.made_before
         wanted = _wanted(new, plan.owner_id)
@@ -155,7 +159,7 @@ class Fleet:
             watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watching
-            await self.client.close()
+            self.client.close()
 
     async def look_for_silent_nodes(self) -> None:
         """Give up the nodes that were silent for too long and do not answer when they are asked.
@@ -189,19 +193,42 @@ class Fleet:
         with self.database.write() as session:
             return change(session, node_id)
 
-    def _plan(self, user: User, new: NewSandbox) -> _Plan:
+    def _quick_plan(self, user: User, new: NewSandbox) -> _Plan | None:
+        """Return a plan for which nothing has to be looked up; None where something has.
+
+        A key that this server has not seen is taken for new: if it is not, the row of the new sandbox is refused.
+        """
+        was_seen = new.idempotency_key is not None and self._see(user.id, new.idempotency_key)
+        if was_seen or new.team_id or not self._offers or time.monotonic() > self._offers_until:
+            return None
+        return self._plan_for(user.id, new)
+
+    def _see(self, user_id: str, idempotency_key: str) -> bool:
+        """Say whether a key was seen before."""
+        key = (user_id, idempotency_key)
+        if key in self._keys_seen:
+            return True
+        self._keys_seen[key] = None
+        if len(self._keys_seen) > _KEYS_KEPT:
+            del self._keys_seen[next(iter(self._keys_seen))]
+        return False
+
+    def _plan_for(self, owner_id: str, new: NewSandbox) -> _Plan:
         assert new.docker_image is not None
+        least = max(self.least, new.min_level or self.least)
+        return _Plan(owner_id, nodes.choose(self._offers, new.docker_image, least))
+
+    def _plan(self, user: User, new: NewSandbox) -> _Plan:
         with self.database.read() as session:
             owner_id = service.owner_of_new(session, user, new.team_id)
             made = service.made_before(session, owner_id, new.idempotency_key)
             if made is not None:
                 node = session.get_one(SandboxNode, made.node_id)
                 return _Plan(owner_id, [], (made, nodes.reach_of(self.vault, node)))
-        least = max(self.least, new.min_level or self.least)
         if time.monotonic() > self._offers_until or not self._offers:
             self._offers = nodes.offers(self.database, self.vault)
             self._offers_until = time.monotonic() + _OFFERS_VALID_S
-        return _Plan(owner_id, nodes.choose(self._offers, new.docker_image, least))
+        return self._plan_for(owner_id, new)
 
     async def _make(self, candidates: Sequence[Offer], wanted: CreateSandbox) -> tuple[Reach, SandboxFacts]:
         silent: NodeSilent | None = None

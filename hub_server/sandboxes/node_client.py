@@ -6,7 +6,6 @@ import json
 from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-import httpx
 from pydantic import BaseModel, ValidationError
 
 from hub_server.errors import Conflict, Malformed, NotFound, Refusal, Unavailable
@@ -24,6 +23,7 @@ from hub_server.sandbox_node.wire import (
     NodeFacts,
     SandboxFacts,
 )
+from hub_server.sandboxes.connections import Address, Connections, NoAnswer
 from hub_server.sandboxes.nodes import Reach
 
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  what is listened on, and where that is reached here
@@ -39,13 +39,11 @@ class NodeClient:
     """Talks to all nodes over connections that stay open; for one event loop."""
 
     def __init__(self) -> None:
-        self._http: httpx.AsyncClient | None = None
+        self._connections = Connections()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close all connections."""
-        if self._http is not None:
-            await self._http.aclose()
-            self._http = None
+        self._connections.close()
 
     async def create(self, node: Reach, wanted: CreateSandbox) -> SandboxFacts:
         """Make a sandbox; it may be pending, or have ended, when this returns."""
@@ -100,38 +98,33 @@ class NodeClient:
         sent: BaseModel | None = None,
         timeout_s: float = 30,
     ) -> Answer:
-        response = await self._send(node, method, path, sent, timeout_s)
+        body = await self._send(node, method, path, sent, timeout_s)
         try:
-            return answered.model_validate_json(response.content)
+            return answered.model_validate_json(body)
         except ValidationError:
             raise NodeSilent(f"the sandbox node {node.name} does not answer as one") from None
 
-    async def _send(
-        self, node: Reach, method: str, path: str, sent: BaseModel | None, timeout_s: float
-    ) -> httpx.Response:
+    async def _send(self, node: Reach, method: str, path: str, sent: BaseModel | None, timeout_s: float) -> bytes:
         """Send a request.
 
         Raises:
             NodeSilent: there is no answer, or none of a node.
             Refusal: the node refuses; with its words.
         """
-        if self._http is None:
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=60)
-            self._http = httpx.AsyncClient(limits=limits, trust_env=False)
-        content = sent.model_dump_json() if sent is not None else None
-        headers = {"Authorization": f"Bearer {node.secret}", "Content-Type": "application/json"}
-        url = reachable(node.url, None) + path
-        timeout = httpx.Timeout(timeout_s, connect=5)
+        body = sent.model_dump_json().encode() if sent is not None else b""
+        address = Address.of(reachable(node.url, None))
         try:
-            response = await self._http.request(method, url, content=content, headers=headers, timeout=timeout)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NodeSilent(f"the sandbox node {node.name} does not answer ({type(error).__name__})") from None
-        if response.is_success:
-            return response
-        detail = _detail(response)
-        refusal = _REFUSALS.get(response.status_code)
+            answered = await self._connections.send(
+                address, method, path, bearer=node.secret, body=body, timeout_s=timeout_s
+            )
+        except NoAnswer as error:
+            raise NodeSilent(f"the sandbox node {node.name} does not answer: {error}") from None
+        if 200 <= answered.status < 300:
+            return answered.body
+        detail = _detail(answered.body)
+        refusal = _REFUSALS.get(answered.status)
         if refusal is None:
-            raise NodeSilent(f"the sandbox node {node.name} answers with {response.status_code}: {detail}")
+            raise NodeSilent(f"the sandbox node {node.name} answers with {answered.status}: {detail}")
         raise refusal(detail)
 
 
@@ -150,12 +143,12 @@ def reachable(url: str, host: str | None) -> str:
     return urlunsplit(parts._replace(netloc=f"{called}{port}"))
 
 
-def _detail(response: httpx.Response) -> str:
+def _detail(body: bytes) -> str:
     try:
-        said = json.loads(response.content)
+        said = json.loads(body)
     except ValueError:
-        return response.text[:200]
+        said = None
     if not isinstance(said, dict):
-        return response.text[:200]
+        return body[:200].decode(errors="replace")
     hint = said.get("hint")
     return f"{said.get('detail', '')}" + (f"; {hint}" if hint else "")

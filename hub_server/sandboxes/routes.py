@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response
 
 from hub_server.access import Caller, PathSandbox
 from hub_server.errors import Refusal
@@ -18,14 +19,14 @@ from hub_server.services import HubServices
 router = APIRouter(prefix="/api/v1/sandbox", tags=["sandboxes"])
 
 
-@router.post("")
-async def create_sandbox(body: NewSandbox, user: Caller, request: Request, services: HubServices) -> dict[str, Any]:
+@router.post("", response_model=dict[str, Any])
+async def create_sandbox(body: NewSandbox, user: Caller, request: Request, services: HubServices) -> Response:
     """Make a sandbox. The answer holds what its gateway asks for, so that a client may go there at once."""
     sandbox, reach = await services.fleet.create(user, body)
     facts = answers.sandbox_facts(sandbox)
     if reach is not None:
         facts["gatewayAuth"] = answers.gateway_auth(sandbox, reach, request.url.hostname)
-    return facts
+    return JSONResponse(facts)  # what was just made need not be looked through again
 
 
 @router.get("")

@@ -281,7 +281,7 @@ async def test_the_sandboxes_of_a_silent_node_fail_once_it_does_not_answer(rows:
         rows.beat(running="running")
     rows.register()
     assert rows.beat(running="running").unknown == ["running"], "the client was told that it is lost"
-    await fleet.client.close()
+    fleet.client.close()
 
 
 def test_heartbeats_without_news_are_written_down_now_and_then_only(rows: Rows) -> None:
