@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -173,15 +172,6 @@ async def test_a_batch_runs_one_program_on_many_inputs(gateway: Served) -> None:
     assert [one["stdout"] for one in results] == ["got 1\n", ""]
     for wrong in ({}, {"argv": []}, {"argv": ["a"], "code": "b"}):
         assert (await gateway.post("run-batch", json={"program": wrong, "inputs": []})).status_code == 422
-
-
-async def test_an_echo_takes_a_few_milliseconds(gateway: Served) -> None:
-    took = []
-    for _ in range(30):
-        began = time.perf_counter()
-        await gateway.post("exec", json={"command": "echo hi"})
-        took.append(time.perf_counter() - began)
-    assert sorted(took)[15] < 0.1
 
 
 async def test_a_batch_under_way_ends_as_gone_with_its_sandbox(gateway: Served) -> None:
