@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -156,18 +157,37 @@ async def test_a_full_disk_and_too_much_memory_are_met_inside(sandbox: Sandbox, 
     assert (await shell(sandbox, "echo alive")).stdout == b"alive\n"
 
 
+TAKING = {
+    "memory": "x = b'1' * (900 * 2**20)",
+    "processes": "import os, time\nwhile True:\n    os.fork() or time.sleep(60)",
+    "files": "n = 0\nwhile True:\n    open(f'/tmp/{n}', 'w')\n    n += 1",
+    "disk": "f = open('/tmp/x', 'wb')\nwhile True:\n    f.write(bytes(2**20))",
+}
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("what", list(TAKING))
 @in_one_loop
-async def test_a_sandbox_of_gvisor_that_is_out_of_memory_ends_and_says_why(runtime_folder: Path) -> None:
+async def test_a_sandbox_of_gvisor_that_takes_too_much_is_stopped_alone(runtime_folder: Path, what: str) -> None:
+    """It ends as a whole where a limit is met by gVisor itself, and says so; its neighbour works on."""
     backend = await opened("runsc", runtime_folder)
     try:
-        confined = await backend.create("one", HOST_IMAGE, LIMITS)
-        sandbox = Sandbox("one", "host", confined, {"PATH": "/usr/bin:/bin"})
-        bomb = Command(["/usr/bin/python3", "-c", "x = b'1' * (600 * 2**20); print('HELD')"], timeout_s=60)
-        session = await sandbox.start(bomb)
-        assert session.pid
-        end = await asyncio.wait_for(sandbox.end, 60)
-        assert end.kind == EndKind.OOM_KILLED
+        sandboxes = []
+        for name in ("greedy", "neighbour"):
+            confined = await backend.create(name, HOST_IMAGE, replace(LIMITS, inodes=2000))
+            sandboxes.append(Sandbox(name, "host", confined, {"PATH": "/usr/bin:/bin"}))
+        greedy, neighbour = sandboxes
+        session = await greedy.start(Command(["/usr/bin/python3", "-c", TAKING[what]], timeout_s=40))
+        while session.ended is None and not greedy.end.done():
+            assert (await shell(neighbour, "echo works")).stdout == b"works\n"
+            await asyncio.sleep(0.2)
+        if what == "memory":
+            assert (await asyncio.wait_for(greedy.end, 30)).kind == EndKind.OOM_KILLED
+        if greedy.end.done():
+            assert greedy.end.result().kind in (EndKind.OOM_KILLED, EndKind.FAILED)
+        assert (await shell(neighbour, "echo works")).stdout == b"works\n"
+        await greedy.destroy(DELETED)
+        await neighbour.destroy(DELETED)
     finally:
         await backend.close()
 
