@@ -25,6 +25,7 @@ from hub_server.errors import NotServing
 from hub_server.open_blobs import open_blobs
 from hub_server.operation import logs
 from hub_server.operation.addresses import read_public_url
+from hub_server.operation.http_heads import BoundedHeads
 from hub_server.operation.listening import Server, listening, only_server_of, url_of
 from hub_server.operation.logs import LogFormat, LogLevel
 from hub_server.rate_limits import RateLimiter
@@ -143,6 +144,7 @@ def serve(
             forwarded_allow_ips=trusted_proxies,
             timeout_graceful_shutdown=_SHUTDOWN_S,
             server_header=False,
+            http=BoundedHeads,
         )
         server = Server(config, ready)
         # What was made to start with stays to the end: collections need not look at it again.

@@ -24,6 +24,7 @@ import uvicorn
 from hub_server.errors import NotServing
 from hub_server.operation import logs
 from hub_server.operation.addresses import read_public_url
+from hub_server.operation.http_heads import BoundedHeads
 from hub_server.operation.listening import Server, listening, only_server_of
 from hub_server.operation.logs import LogFormat, LogLevel
 from hub_server.sandbox_node.app import create_node_app
@@ -148,6 +149,7 @@ async def _serve(
         config = uvicorn.Config(
             create_node_app(node, secret, facts),
             log_config=None, log_level="warning", access_log=False, lifespan="off", ws="websockets-sansio",
+            http=BoundedHeads,
             server_header=False, date_header=False, timeout_graceful_shutdown=_DRAIN_S, timeout_keep_alive=75,
             backlog=2048,
         )  # fmt: skip
