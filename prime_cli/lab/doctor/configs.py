@@ -75,7 +75,7 @@ def _not_here(wanted: dict[str, list[str]], around: Surroundings) -> list[Findin
     return [Finding("configs", "warning", f"named, and not here: {named}", f"prime env init {absent[0]}{template}")]
 
 
-_TEMPLATES = ("reverse-text", "guess-letter", "look-up")
+_TEMPLATES = ("reverse-text", "guess-letter", "look-up", "code-tests")
 
 
 def _is_here(name: str, workspace: Path, installed: Iterable[str]) -> bool:
