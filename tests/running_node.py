@@ -34,12 +34,14 @@ class RunningNode:
     def control(self) -> httpx.Client:
         """Return a client of the control API."""
         headers = {"Authorization": f"Bearer {self.secret}"}
-        return httpx.Client(base_url=f"{self.url}/control", headers=headers, timeout=60, trust_env=False)
+        return httpx.Client(base_url=f"{self.url}/control", headers=headers, timeout=60, trust_env=False, verify=False)
 
     def gateway(self, sandbox_id: str) -> httpx.Client:
         """Return a client of one sandbox."""
         headers = {"Authorization": f"Bearer {make_token(bytes.fromhex(self.secret), sandbox_id).text}"}
-        return httpx.Client(base_url=f"{self.url}/sandboxes/{sandbox_id}", headers=headers, timeout=60, trust_env=False)
+        return httpx.Client(
+            base_url=f"{self.url}/sandboxes/{sandbox_id}", headers=headers, timeout=60, trust_env=False, verify=False
+        )
 
     @property
     def log(self) -> str:

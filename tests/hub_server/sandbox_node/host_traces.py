@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Iterable
@@ -82,6 +83,7 @@ def _groups(pid: int) -> set[Path]:
     return found
 
 
+@functools.cache
 def _hierarchies() -> dict[str, list[Path]]:
     """Return where each hierarchy of control groups is mounted, by its controllers; version 2 has none in its name."""
     found: dict[str, list[Path]] = {}
