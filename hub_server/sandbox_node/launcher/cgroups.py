@@ -55,6 +55,21 @@ def mounted(mountinfo: str) -> list[Mounted]:
     return found
 
 
+@dataclass(frozen=True)
+class Host:
+    """What there is on the host for everybody."""
+
+    memory_bytes: int
+    processes: int
+
+
+def host_size() -> Host:
+    """Return how much memory the host has, and how many processes it can have."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most = [_number(Path("/proc/sys/kernel", name)) for name in ("pid_max", "threads-max")]
+    return Host(memory, min(number for number in most if number is not None))
+
+
 class Groups:
     """The control groups of one launcher: its folders by controller."""
 
@@ -70,6 +85,10 @@ class Groups:
         """Let the groups below `folder` have the controllers."""
 
     def _limit(self, name: str, outer: Path, limits: Limits) -> None:
+        raise NotImplementedError
+
+    def _limit_all(self, name: str, home: Path, host: Host) -> None:
+        """Leave the host some of what all sandboxes of this launcher together could take."""
         raise NotImplementedError
 
     def oom_kills(self, sandbox: str) -> int | None:
@@ -102,6 +121,9 @@ class Groups:
             for home in homes:
                 home.mkdir()
                 self._prepare(home)
+            host = host_size()
+            for name, home in self.homes.items():
+                self._limit_all(name, home, host)
             self._lock = os.open(homes[0], os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
         finally:
@@ -210,6 +232,12 @@ class VersionOne(Groups):
         """Return how much memory the sandbox holds now."""
         return _number(self.homes["memory"] / sandbox / "memory.usage_in_bytes")
 
+    def _limit_all(self, name: str, home: Path, host: Host) -> None:
+        if name == "memory":
+            home.joinpath("memory.limit_in_bytes").write_text(str(host.memory_bytes * 9 // 10))
+        elif name == "pids":
+            home.joinpath("pids.max").write_text(str(host.processes * 3 // 4))
+
 
 class VersionTwo(Groups):
     """One hierarchy for all."""
@@ -256,6 +284,12 @@ class VersionTwo(Groups):
             outer.joinpath(JOBS, "pids.max").write_text(str(limits.processes))
         elif name == "cpu":
             outer.joinpath("cpu.max").write_text(f"{_quota_us(limits)} {_PERIOD_US}")
+
+    def _limit_all(self, name: str, home: Path, host: Host) -> None:
+        if name == "memory":
+            home.joinpath("memory.max").write_text(str(host.memory_bytes * 9 // 10))
+        elif name == "pids":
+            home.joinpath("pids.max").write_text(str(host.processes * 3 // 4))
 
     def oom_kills(self, sandbox: str) -> int | None:
         """Return how many processes of the sandbox were killed for want of memory."""

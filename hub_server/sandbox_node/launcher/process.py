@@ -129,6 +129,12 @@ class Launcher:
                         with contextlib.suppress(ProcessLookupError):
                             os.kill(pid, signal.SIGKILL)
                 return False
+        elif strays := _children() - self._by_pid.keys():
+            # Without groups nothing tells whose they are, but all are of sandboxes that end.
+            if time.monotonic() - live.since > _FORCE_AFTER_S:
+                for pid in strays:
+                    os.kill(pid, signal.SIGKILL)
+            return False
         if live.ids is not None and self._ranges is not None:
             self._ranges.give_back(live.ids)
         del self._live[name]
@@ -146,6 +152,18 @@ def _kill(live: _Live) -> None:
         os.kill(live.pid, signal.SIGKILL)
 
 
+def _children() -> set[int]:
+    """Return the process ids of our children; not to be reused by others before we have waited for them."""
+    found, ours = set(), str(os.getpid())
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with contextlib.suppress(OSError):
+                stat = Path("/proc", name, "stat").read_text()
+                if stat.rpartition(")")[2].split()[1] == ours:
+                    found.add(int(name))
+    return found
+
+
 def main(descriptor: int) -> None:
     """Serve the node at the other end of the socket `descriptor`."""
     channel = socket.socket(fileno=descriptor)
@@ -156,27 +174,33 @@ def main(descriptor: int) -> None:
     if received is None:
         return
     setup, descriptors = received
+    system_calls.adopt_orphans()
+    groups, notes = _groups(setup, is_root=os.geteuid() == 0)
     try:
-        launcher, groups, ready = _prepared(setup, descriptors, channel)
-    except OSError as problem:
-        channel.send(orders.packed(orders.Failed(str(problem))))
-        return
-    channel.send(orders.packed(ready))
-    launcher.serve()
-    if groups is not None:
-        groups.close()
+        try:
+            launcher, ready = _prepared(setup, descriptors, channel, groups, notes)
+        except OSError as problem:
+            channel.send(orders.packed(orders.Failed(str(problem))))
+            return
+        channel.send(orders.packed(ready))
+        launcher.serve()
+    finally:
+        if groups is not None:
+            groups.close()
 
 
 def _prepared(
-    setup: orders.Setup, descriptors: list[int], channel: socket.socket
-) -> tuple[Launcher, cgroups.Groups | None, orders.Ready]:
+    setup: orders.Setup,
+    descriptors: list[int],
+    channel: socket.socket,
+    groups: cgroups.Groups | None,
+    notes: list[str],
+) -> tuple[Launcher, orders.Ready]:
     is_root = os.geteuid() == 0
     seccomp = b""
     for descriptor in descriptors:
         with os.fdopen(descriptor, "rb") as file:
             seccomp = file.read()
-    system_calls.adopt_orphans()
-    groups, notes = _groups(setup, is_root=is_root)
     ranges = None
     if is_root:
         _SHARED.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -200,7 +224,7 @@ def _prepared(
     )
     homes = {name: str(home) for name, home in groups.homes.items()} if groups is not None else {}
     ready = orders.Ready(os.getpid(), is_root, groups.version if groups is not None else None, homes, notes)
-    return Launcher(channel, place, ranges), groups, ready
+    return Launcher(channel, place, ranges), ready
 
 
 def _container_runtime(setup: orders.Setup, seccomp: bytes) -> oci.Runtime | None:

@@ -80,6 +80,10 @@ def test_version_two_is_used_where_it_has_the_controllers(tmp_path: Path, monkey
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
+    whole = tmp_path / "prime-sandboxes/node"
+    host = cgroups.host_size()
+    assert int((whole / "memory.max").read_text()) < host.memory_bytes, "all together leave the host some"
+    assert int((whole / "pids.max").read_text()) < host.processes
     joins = groups.make("one", LIMITS)
     home = tmp_path / "prime-sandboxes/node/one"
     assert len(joins) == 1
@@ -110,6 +114,14 @@ def test_a_sandbox_that_is_not_there_has_no_figures(tmp_path: Path) -> None:
     assert groups.memory_bytes("none") is None
     assert groups.processes("none") == []
     assert groups.remove("none")
+
+
+def test_all_sandboxes_together_leave_the_host_some_memory_and_processes(real: cgroups.Groups) -> None:
+    host = cgroups.host_size()
+    names = ("memory.limit_in_bytes", "pids.max") if real.version == 1 else ("memory.max", "pids.max")
+    memory, processes = (int((real.homes[name.split(".")[0]] / name).read_text()) for name in names)
+    assert 0 < memory < host.memory_bytes
+    assert 0 < processes < host.processes
 
 
 def test_groups_hold_a_process_until_it_has_ended(real: cgroups.Groups) -> None:
