@@ -29,6 +29,7 @@ from hub_server.sandboxes.egress import BadPolicy, Policy
 
 _LOOK_EVERY_S = 0.25
 _COLLECT_EVERY_S = 60.0
+_DESTROYED_WITHIN_S = 60.0  # takes milliseconds, unless the kernel holds a process
 _MOST_EVENTS = 10_000
 # Descriptors, processes or memory of the host: they come back when sandboxes end.
 _USED_UP = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
@@ -244,6 +245,10 @@ class Node:
             kind = known.get(getattr(error, "kind", None) or "", EndKind.FAILED)
             self._begin_end(resident, End(kind, error.detail))
             return
+        except Exception as error:  # noqa: BLE001 - nobody is to wait for what will never come
+            logs.log(logging.ERROR, "a sandbox could not be made", sandbox=creation.sandbox_id, error=repr(error))
+            self._begin_end(resident, End(EndKind.FAILED, f"the node could not make it: {type(error).__name__}"))
+            return
         resident.runs()
         self._tell(resident)
         end = await resident.follow_start_command()
@@ -274,10 +279,11 @@ class Node:
             await asyncio.gather(resident.arrival, return_exceptions=True)
         if resident.sandbox is not None:
             try:
-                await resident.sandbox.destroy(end)
+                async with asyncio.timeout(_DESTROYED_WITHIN_S):
+                    await resident.sandbox.destroy(end)
             except Exception as error:  # noqa: BLE001 - what resists is removed when the node ends
                 logs.log(
-                    logging.ERROR, "a sandbox could not be destroyed", sandbox=resident.sandbox.id, error=str(error)
+                    logging.ERROR, "a sandbox could not be destroyed", sandbox=resident.sandbox.id, error=repr(error)
                 )
             resident.image = None
             self._pools.ended()

@@ -20,7 +20,7 @@ from hub_server.sandbox_node.node import Node
 from hub_server.sandbox_node.resident import argv_of
 from hub_server.sandbox_node.specification import Command, EndKind, Level, Limits
 from hub_server.sandbox_node.wire import CreateSandbox, SandboxFacts
-from tests.hub_server.sandbox_node.conftest import MakeNode
+from tests.hub_server.sandbox_node.conftest import HostOnly, MakeNode
 
 
 def new(sandbox_id: str = "one", **asked: object) -> CreateSandbox:
@@ -299,3 +299,18 @@ class Hungry(ProcessBackend):
 async def test_a_host_that_has_run_out_of_descriptors_lets_sandboxes_wait(make_node: MakeNode, tmp_path: Path) -> None:
     node = await make_node(backend=Hungry(tmp_path))
     assert (await node.create(new())).state == "running"
+
+
+class Broken(HostOnly):
+    """A store that fails in a way that nobody has thought of."""
+
+    async def find(self, reference: str) -> RootFilesystem:
+        raise RuntimeError("the disk is on fire")
+
+
+async def test_a_failure_that_nobody_has_thought_of_ends_a_sandbox_and_says_so(make_node: MakeNode) -> None:
+    node = await make_node()
+    node.images = Broken()
+    facts = await node.create(new())
+    assert facts.end is not None
+    assert "RuntimeError" in facts.end.message
