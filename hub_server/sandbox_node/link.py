@@ -17,6 +17,8 @@ from hub_server.sandbox_node.errors import NotStarted
 _READ_SIZE = 256 * 1024
 # What comes from inside is not to be believed; more than this unread means that the agent ignores the credit it has.
 _MOST_UNREAD = 4 * frames.WINDOW
+_MOST_FRAMES = frames.WINDOW + 1024  # unread on one channel: output may come byte by byte
+_MOST_FROM_INSIDE = 1024  # connections that are open or whose end was not taken in yet; an agent makes far fewer
 
 
 class Frame(NamedTuple):
@@ -67,8 +69,8 @@ class Channel:
             finally:
                 self._waiter = None
         received = self._received.popleft()
+        self._unread -= len(received.payload)
         if received.kind in (frames.STDOUT, frames.STDERR, frames.DATA):
-            self._unread -= len(received.payload)
             self.link.send(frames.credit_frame(self.number, len(received.payload)))
         return received
 
@@ -116,13 +118,14 @@ class Channel:
             Malformed: it sent more than it may.
         """
         if frame.kind == frames.CREDIT:
-            self._send_credit += frames.credit_of(frame.payload)
+            # Never more than the window, whatever is said: what is sent and not taken lies in our memory.
+            self._send_credit = min(self._send_credit + frames.credit_of(frame.payload), frames.WINDOW)
             self._credit_given.set()
             return
         if frame.kind in (frames.FAILED, frames.ENDED):
             self._takes_no_more = True
-        self._unread += len(frame.payload) if frame.kind in (frames.STDOUT, frames.STDERR, frames.DATA) else 0
-        if self._unread > _MOST_UNREAD + frames.CHUNK:
+        self._unread += len(frame.payload)
+        if self._unread > _MOST_UNREAD + frames.CHUNK or len(self._received) > _MOST_FRAMES:
             raise Malformed("more than was asked for")
         self._received.append(frame)
         self.wake()
@@ -241,6 +244,8 @@ class AgentLink(asyncio.Protocol):
             self.last_words = str(decoded(payload).get("message", ""))[-2000:]
             return
         if kind == frames.ACCEPTED and number >= frames.FROM_INSIDE:
+            if sum(known >= frames.FROM_INSIDE for known in self._channels) >= _MOST_FROM_INSIDE:
+                raise Malformed("more connections than it may make")
             channel = self._channels[number] = Channel(self, number)
             if self.on_connection is not None:
                 self.on_connection(channel)

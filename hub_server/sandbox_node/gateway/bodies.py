@@ -18,6 +18,7 @@ MOST_JSON_BYTES = 64 * 1024**2
 GRACE_S = 10.0  # for a sandbox to end what ran too long by itself
 _CANCEL_S = 5.0
 _MOST_DRAINED_BYTES = 64 * 1024**2
+_MOST_PART_HEADER_BYTES = 16 * 1024
 
 Model = TypeVar("Model", bound=BaseModel)
 Result = TypeVar("Result")
@@ -138,9 +139,15 @@ class FormFile:
 
     def _on_header_field(self, data: bytes, start: int, end: int) -> None:
         self._header_name += data[start:end]
+        self._bound_header()
 
     def _on_header_value(self, data: bytes, start: int, end: int) -> None:
         self._header_value += data[start:end]
+        self._bound_header()
+
+    def _bound_header(self) -> None:
+        if len(self._header_name) + len(self._header_value) > _MOST_PART_HEADER_BYTES:
+            raise MultipartParseError("a header of a part is too long")
 
     def _on_header_end(self) -> None:
         if self._header_name.lower() == b"content-disposition" and not self._seen:

@@ -189,9 +189,13 @@ class _Exchange:
         """Serve a call with many answers."""
         try:
             call = self._call()
-            asked = [message async for message in self._messages(method.request)]
-            if len(asked) != 1:
-                raise RpcError(Code.INVALID_ARGUMENT, f"one message was expected, and {len(asked)} came")
+            asked: list[Any] = []
+            async for message in self._messages(method.request):
+                asked.append(message)
+                if len(asked) > 1:  # the rest is not read: there may be no end to it
+                    raise RpcError(Code.INVALID_ARGUMENT, "one message was expected, and more came")
+            if not asked:
+                raise RpcError(Code.INVALID_ARGUMENT, "one message was expected, and none came")
         except ClientDisconnect:
             raise
         except Exception as error:  # noqa: BLE001  as above

@@ -43,7 +43,7 @@ _MOST_ADDRESSES = 4  # of one name that are tried
 class ProxyLimits:
     """What one sandbox may ask of its proxy."""
 
-    connections: int = 64
+    connections: int = 128  # its agent makes 64 at once; those that end count until all of them is done
     requests_per_second: float = 50.0
     requests_at_once: float = 200.0  # after a quiet time
     bytes_per_second: float = 64 * 1024**2  # both ways together

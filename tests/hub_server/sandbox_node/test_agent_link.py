@@ -60,12 +60,17 @@ async def test_an_agent_that_says_nothing_or_ends_is_no_sandbox() -> None:
         frames.frame(frames.HELLO, 0, b"[1, 2]"),
         frames.frame(frames.HELLO, 0, b"\xff"),
         frames.frame(frames.STDOUT, 1, bytes(frames.CHUNK)) * 40,
+        frames.frame(frames.REPLY, 1, bytes(frames.CHUNK)) * 40,
+        frames.frame(frames.STDOUT, 1) * 3_000,
+        b"".join(frames.frame(frames.ACCEPTED, frames.FROM_INSIDE + number, b"{}") for number in range(2000)),
     ],
-    ids=["endless frame", "no object", "no JSON", "more than it may"],
+    ids=["endless frame", "no object", "no JSON", "more than it may", "many answers", "empty output", "connections"],
 )
-async def test_an_agent_that_breaks_the_rules_is_let_go(said: bytes) -> None:
+async def test_an_agent_that_breaks_the_rules_is_let_go(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hub_server.sandbox_node.link._MOST_FRAMES", 1_000)
     link, read_fd, write_fd = await false_agent()
     channel = link.open()
+    link.on_connection = lambda channel: None
     os.set_blocking(write_fd, False)
     written = 0
     while written < len(said) and not link.closed.done():
@@ -82,6 +87,28 @@ async def test_an_agent_that_breaks_the_rules_is_let_go(said: bytes) -> None:
     os.close(read_fd)
     os.close(write_fd)
     assert link.closed.done()
+
+
+async def test_no_credit_lets_more_be_sent_than_the_window() -> None:
+    link, read_fd, write_fd = await false_agent()
+    channel = link.open()
+    os.write(write_fd, frames.credit_frame(1, 2**31) * 3)
+    await asyncio.sleep(0.05)
+    sending = asyncio.ensure_future(channel.send_bytes(bytes(4 * frames.WINDOW)))
+    taken = 0
+    os.set_blocking(read_fd, False)
+    for _ in range(100):
+        await asyncio.sleep(0.001)
+        try:
+            taken += len(os.read(read_fd, 1_000_000))
+        except BlockingIOError:
+            continue
+    assert frames.WINDOW <= taken < frames.WINDOW + 1000
+    assert not sending.done()
+    sending.cancel()
+    link.close()
+    os.close(read_fd)
+    os.close(write_fd)
 
 
 async def test_connections_go_both_ways_through_a_sandbox(plain_sandbox: Sandbox) -> None:
