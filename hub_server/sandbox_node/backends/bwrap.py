@@ -99,6 +99,7 @@ class BwrapBackend:
             limits=enforcement.limits,
             shared_memory_bytes=min(_MOST_SHARED_MEMORY, enforcement.limits.memory_bytes // 4),
         )
+        ended: asyncio.Future[orders.Ended] | None = None
         inner, (we_read, we_write, we_hear) = _pipes()
         try:
             link = await AgentLink.over(we_read, we_write)
@@ -113,7 +114,8 @@ class BwrapBackend:
             await link.ready(_READY_WITHIN_S)
         except BaseException as problem:
             link.close()
-            await client.destroy(sandbox_id)
+            if ended is not None:
+                await client.destroy(sandbox_id)
             if isinstance(problem, NotStarted) and (complaint := _complaint(we_hear)):
                 raise NotStarted(f"the sandbox could not be made: {complaint}") from problem
             raise

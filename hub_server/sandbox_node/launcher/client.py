@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from hub_server.sandbox_node.errors import NotPossible, NotStarted
 from hub_server.sandbox_node.launcher import orders
 
 _PACKAGES = Path(__file__).parent.parent.parent.parent  # the folder in which hub_server lies
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")  # it becomes one of a folder
 _READY_S = 60.0
 # Isolated from the environment and from installed packages: of ours, it imports by path.
 _START = """
@@ -72,14 +74,24 @@ class LauncherClient:
         return cls(process, ours, answer)
 
     async def create(self, order: orders.Create, descriptors: list[int]) -> asyncio.Future[orders.Ended]:
-        """Let a sandbox be made; the future is done when it is gone again with all that it had."""
+        """Let a sandbox be made; the future is done when it is gone again with all that it had.
+
+        Raises:
+            NotStarted: there is one of this name, or the launcher is gone.
+        """
+        if order.sandbox in self._ended:
+            raise NotStarted(f"there is a sandbox {order.sandbox} already")
+        if not _NAME.fullmatch(order.sandbox):
+            raise NotStarted(f"{order.sandbox!r} is no name for a sandbox: letters, digits, - and _ are")
         ended: asyncio.Future[orders.Ended] = asyncio.get_running_loop().create_future()
         self._ended[order.sandbox] = ended
         try:
             await self._send(order, descriptors)
-        except OSError as problem:
-            self._ended.pop(order.sandbox, None)
-            raise NotStarted(f"the launcher of sandboxes is gone: {problem}") from problem
+        except BaseException as problem:
+            self._ended.pop(order.sandbox, None)  # it was not sent
+            if isinstance(problem, OSError):
+                raise NotStarted(f"the launcher of sandboxes is gone: {problem}") from problem
+            raise
         return ended
 
     async def destroy(self, sandbox: str) -> None:

@@ -230,6 +230,15 @@ async def test_an_image_that_is_gone_is_a_sandbox_that_was_not_made(backend: Bwr
     await again.destroy(DELETED)
 
 
+async def test_a_name_is_had_once_and_names_no_other_folder(backend: BwrapBackend) -> None:
+    first = await live(backend, "one")
+    for name in ("one", "../one", ".", "", "a/b"):
+        with pytest.raises(NotStarted, match=r"already|no name"):
+            await backend.create(name, HOST_IMAGE, LIMITS)
+    assert (await shell(first, "echo still here")).stdout == b"still here\n"
+    await first.destroy(DELETED)
+
+
 async def test_a_sandbox_whose_first_process_had_no_memory_ended_of_that(contained: BwrapBackend) -> None:
     sandbox = await live(contained, "starved")
     # The agent's own group is larger than the jobs'; this lowers it below what the agent holds already.
