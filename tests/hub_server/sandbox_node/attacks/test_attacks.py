@@ -91,6 +91,15 @@ async def test_the_sandbox_lives_after_all_attacks(said: Said, sandbox: Sandbox,
     assert backend.level >= Level.RESTRICTED
 
 
+@in_one_loop
+@pytest.mark.parametrize("backend", ["oci-crun"], indirect=True, scope="module")
+async def test_a_container_runtime_keeps_the_kernel_closed_as_well(sandbox: Sandbox) -> None:
+    """A sample for every run of the tests; all attacks are tried against all runtimes in the slow ones."""
+    said = await _said_by(sandbox, "kernel", {})
+    assert len(said) > 30
+    assert {name: how for name, how in said.items() if how[0] not in ("refused", "not here")} == {}
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may do all that the attacks try")
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
 def test_the_same_attacks_succeed_where_nothing_protects() -> None:

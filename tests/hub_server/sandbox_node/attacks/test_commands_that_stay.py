@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_server.sandbox_node.errors import Gone
+from hub_server.sandbox_node.errors import Gone, NotPossible
 from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.sessions import Output
 from hub_server.sandbox_node.specification import Command, End, EndKind, Finished, Level
@@ -102,6 +102,7 @@ async def test_killing_everything_again_and_again_leaves_a_sandbox_that_works(sa
         pytest.skip("gVisor lets process 1 be killed, which ends the sandbox")
     for _ in range(5):
         await sandbox.run(Command(["sh", "-c", "kill -9 -1; kill -STOP -1"]))
+    await asyncio.sleep(0.2)
     assert (await sandbox.run(Command(["echo", "here"]))).stdout == b"here\n"
     assert (await sandbox.run_python("print('here')", timeout_s=20)).stdout == b"here\n"
 
@@ -163,6 +164,7 @@ async def test_nobody_holds_the_memory_of_the_helper_that_snippets_come_from(san
     if sandbox.enforcement.level is Level.GVISOR:
         pytest.skip("gVisor hides no process of a sandbox from the others of it")
     await sandbox.run(Command(["sh", "-c", "kill -9 -1"]))  # the next snippet needs a new helper
+    await asyncio.sleep(0.2)
     watcher = Command(["python3", "-c", HOLD_MEMORY_OF_ALL], stdin=True, timeout_s=60)
     session, follower = await sandbox.start_followed(watcher)
     assert await says(follower, b"watching")
@@ -206,6 +208,8 @@ async def test_what_a_command_plants_is_not_run_by_the_agent_or_its_helper(sandb
     with contextlib.suppress(Exception):
         await write(sandbox, "/root/.pythonrc", evil)
     await sandbox.run(Command(["sh", "-c", "kill -9 -1"]))  # so that the helper must start anew
+    with contextlib.suppress(NotPossible):  # one that is asked while it dies says so
+        await sandbox.run_python("pass", timeout_s=20)
     planted = {
         "LD_PRELOAD": "/tmp/evil.so",
         "PYTHONPATH": "/tmp",
