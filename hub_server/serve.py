@@ -130,6 +130,10 @@ def serve(
         if checks is not None:
             stack.enter_context(runner_beside(settings, checks, log_format, log_level))
         if sandboxes.beside:
+            if known_as is not None and serving.is_loopback and not sandboxes.public_url:
+                logs.log(
+                    logging.WARNING, "clients elsewhere cannot reach the sandboxes: say where with --sandboxes-url"
+                )
             stack.enter_context(
                 node_beside(
                     sandboxes, settings, signer, hub_url=serving.url, host=host, log_format=log_format,

@@ -30,6 +30,7 @@ from hub_server.operation.logs import LogFormat, LogLevel
 from hub_server.sandbox_node.app import create_node_app
 from hub_server.sandbox_node.choosing import BackendChoice, open_backend
 from hub_server.sandbox_node.errors import SandboxError
+from hub_server.sandbox_node.images.references import host_architecture
 from hub_server.sandbox_node.images.registries import NodeImages, Registry
 from hub_server.sandbox_node.images.store import ImageStore
 from hub_server.sandbox_node.network.proxy import Outside
@@ -125,9 +126,9 @@ async def _serve(
         def facts() -> NodeFacts:
             counts = node.counts
             return NodeFacts(
-                name=name, url=url, level=node.backend.level, backend=node.backend.name, images=node.images.names(),
-                capacity=options.most_sandboxes, live=counts.used, pending=counts.waiting, idle=counts.idle,
-                version=__version__,
+                name=name, url=url, level=node.backend.level, backend=node.backend.name, arch=host_architecture(),
+                images=node.images.names(), capacity=options.most_sandboxes, live=counts.used, pending=counts.waiting,
+                idle=counts.idle, version=__version__,
             )  # fmt: skip
 
         hub = await _registered(options, node, secret, facts) if options.hub_url else None

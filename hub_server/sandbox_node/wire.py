@@ -230,6 +230,7 @@ class NodeFacts(_Model):
     url: str
     level: Level
     backend: str
+    arch: str = "amd64"  # as images name it
     images: list[str]
     capacity: int  # sandboxes that may live at once
     live: int

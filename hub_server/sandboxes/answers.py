@@ -142,6 +142,7 @@ def node_facts(node: SandboxNode, live: int) -> dict[str, Any]:
         "url": node.url,
         "level": node.level,
         "backend": node.backend,
+        "arch": node.arch,
         "version": node.version,
         "images": node.images,
         "capacity": node.capacity,

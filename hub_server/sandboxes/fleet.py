@@ -216,7 +216,7 @@ class Fleet:
     def _plan_for(self, owner_id: str, new: NewSandbox) -> _Plan:
         assert new.docker_image is not None
         least = max(self.least, new.min_level or self.least)
-        return _Plan(owner_id, nodes.choose(self._offers, new.docker_image, least))
+        return _Plan(owner_id, nodes.choose(self._offers, new.docker_image, least, new.arch))
 
     def _plan(self, user: User, new: NewSandbox) -> _Plan:
         with self.database.read() as session:

@@ -44,8 +44,8 @@ def list_images(
 def check_image(body: ImageInQuestion, services: HubServices) -> dict[str, Any]:
     """Say whether a node has an image."""
     with services.database.read() as session:
-        there = {image for node in nodes.present_nodes(session) for image in node.images}
-    is_there = bool(there & {body.image, f"{body.image}:latest"})
+        there = nodes.images_of(nodes.present_nodes(session))
+    is_there = nodes.plain_name(body.image) in there
     details = "a sandbox node has it" if is_there else "no sandbox node has it in its store; one may be able to pull it"
     return {"accessible": is_there, "details": details}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -173,6 +173,11 @@ def present_nodes(session: Session) -> list[SandboxNode]:
     return list(session.scalars(there.order_by(SandboxNode.name)))
 
 
+def images_of(nodes: Iterable[SandboxNode]) -> set[str]:
+    """Return the plain names of all images that some nodes have."""
+    return {plain_name(image) for node in nodes for image in node.images}
+
+
 def live_counts(session: Session) -> dict[str, int]:
     """Return how many sandboxes each node has, by its id."""
     counted = select(Sandbox.node_id, func.count()).where(Sandbox.status.in_(ACTIVE)).group_by(Sandbox.node_id)
@@ -185,14 +190,15 @@ class Offer:
 
     reach: Reach
     level: Level
+    arch: str
     images: frozenset[str]
     capacity: int
     is_draining: bool
     live: int
 
-    def cost(self, names: set[str]) -> tuple[bool, float, str]:
+    def cost(self, image: str) -> tuple[bool, float, str]:
         """Return by what the best node for an image is found: who has it, and of these who is emptiest."""
-        return names.isdisjoint(self.images), self.live / max(1, self.capacity), self.reach.node_id
+        return plain_name(image) not in self.images, self.live / max(1, self.capacity), self.reach.node_id
 
 
 def offers(database: Database, vault: Vault) -> list[Offer]:
@@ -201,24 +207,33 @@ def offers(database: Database, vault: Vault) -> list[Offer]:
         live = live_counts(session)
         return [
             Offer(
-                reach, Level(node.level), frozenset(node.images), node.capacity, node.is_draining, live.get(node.id, 0)
+                reach,
+                Level(node.level),
+                node.arch,
+                frozenset(map(plain_name, node.images)),
+                node.capacity,
+                node.is_draining,
+                live.get(node.id, 0),
             )
             for node in present_nodes(session)
             if (reach := reach_of(vault, node)) is not None
         ]
 
 
-def choose(there: Sequence[Offer], image: str, least: Level) -> list[Offer]:
+def choose(there: Sequence[Offer], image: str, least: Level, arch: str | None = None) -> list[Offer]:
     """Return the nodes that may take a sandbox, the best first.
 
     Whether an image can be had is for the node to say: its store may have changed since its last sign of life.
 
     Raises:
         Unavailable: there is no node, or none that takes more.
-        Malformed: no node keeps sandboxes as well as is asked.
+        Malformed: no node keeps sandboxes as well as is asked, or none is of the architecture.
     """
     if not there:
         raise Unavailable("no sandbox node is registered with this hub; start one with `prime sandbox serve`")
+    if arch is not None and all(offer.arch != arch for offer in there):
+        raise Malformed(f"no sandbox node of this hub is of the architecture {arch}; there is {there[0].arch}")
+    there = [offer for offer in there if arch in (None, offer.arch)]
     good = [offer for offer in there if offer.level >= least]
     if not good:
         offered = ", ".join(f"{offer.reach.name} ({offer.level})" for offer in there)
@@ -226,8 +241,12 @@ def choose(there: Sequence[Offer], image: str, least: Level) -> list[Offer]:
     taking = [offer for offer in good if not offer.is_draining]
     if not taking:
         raise Unavailable("the sandbox nodes of this hub take no new sandboxes at present")
-    names = {image, f"{image}:latest"}
-    return sorted(taking, key=lambda offer: offer.cost(names))
+    return sorted(taking, key=lambda offer: offer.cost(image))
+
+
+def plain_name(image: str) -> str:
+    """Return an image's name without the tag that a name alone means."""
+    return image.removesuffix(":latest")
 
 
 def reach_of(vault: Vault, node: SandboxNode) -> Reach | None:
@@ -260,7 +279,7 @@ def _check(facts: NodeFacts, least: Level) -> None:
 
 def _say(node: SandboxNode, facts: NodeFacts) -> None:
     node.url = facts.url.rstrip("/")
-    node.level, node.backend, node.version = str(facts.level), facts.backend, facts.version
+    node.level, node.backend, node.arch, node.version = str(facts.level), facts.backend, facts.arch, facts.version
     node.images, node.capacity, node.is_draining = list(facts.images), facts.capacity, facts.draining
 
 

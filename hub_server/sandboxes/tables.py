@@ -50,6 +50,7 @@ class SandboxNode(Base):
     sealed: Mapped[bytes] = mapped_column(LargeBinary)
     level: Mapped[str] = mapped_column(String(20))
     backend: Mapped[str] = mapped_column(String(50))
+    arch: Mapped[str] = mapped_column(String(20))
     version: Mapped[str] = mapped_column(String(50))
     images: Mapped[list[str]] = mapped_column(JSON, default=list)
     capacity: Mapped[int] = mapped_column(Integer)

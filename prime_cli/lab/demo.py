@@ -154,7 +154,7 @@ class Demo:
     def _hub(self) -> Iterator[str]:
         """Start a hub on a free port; yield its URL; stop it at the end."""
         data, ready = self._folder / "hub", self._folder / "hub-ready.json"
-        arguments = ["hub", "serve", "--port", "0", "--checks", "0"]  # the processor is for the model
+        arguments = ["hub", "serve", "--port", "0", "--checks", "0", "--no-sandboxes"]  # the processor is for the model
         arguments += ["--data-dir", str(data), "--ready-file", str(ready)]
         self._say(f"\n# start a hub (in the background)\n$ prime {shlex.join(arguments)} &")
         started = time.monotonic()

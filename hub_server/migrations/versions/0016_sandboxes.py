@@ -22,6 +22,7 @@ def upgrade() -> None:
         sa.Column("sealed", sa.LargeBinary(), nullable=False),
         sa.Column("level", sa.String(length=20), nullable=False),
         sa.Column("backend", sa.String(length=50), nullable=False),
+        sa.Column("arch", sa.String(length=20), nullable=False),
         sa.Column("version", sa.String(length=50), nullable=False),
         sa.Column("images", sa.JSON(), nullable=False),
         sa.Column("capacity", sa.Integer(), nullable=False),

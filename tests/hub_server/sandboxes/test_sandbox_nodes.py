@@ -98,14 +98,14 @@ def test_the_node_beside_a_hub_registers_with_a_token_for_just_that(hub: Running
 def test_a_sandbox_goes_where_its_image_is_and_then_where_room_is(hub: RunningHub, client: httpx.Client) -> None:
     with (
         fake_node("one", capacity=10) as one,
-        fake_node("two", capacity=20, images=["host:latest", "tools:v1"]) as two,
+        fake_node("two", capacity=20, images=["host:latest", "tools"]) as two,
     ):
         one.register(hub)
         two.register(hub)
         for _ in range(6):
             create(client)
         assert (len(one.asked), len(two.asked)) == (2, 4)
-        create(client, docker_image="tools:v1")
+        create(client, docker_image="tools:latest")
         assert len(two.asked) == 5
         two.beat(hub, draining=True)
         time.sleep(1.1)  # how long what nodes offer is believed
@@ -139,6 +139,13 @@ def test_a_level_that_no_node_gives_is_refused(client: httpx.Client, node: FakeN
         "no sandbox node of this hub gives the level gvisor; there are a-node (container)"
     )
     assert create(client, advanced_configs={"min_level": "container", "other": 1})["advancedConfigs"]["other"] == 1
+
+
+def test_an_architecture_that_no_node_has_is_refused(client: httpx.Client, node: FakeNode) -> None:
+    refused = client.post("/sandbox", json={"name": "x", "docker_image": "host", "arch": "arm64"})
+    assert refused.status_code == 400
+    assert "no sandbox node of this hub is of the architecture arm64; there is amd64" in refused.json()["detail"]
+    assert create(client, arch="amd64")["status"] == "RUNNING"
 
 
 def test_what_a_node_cannot_enforce_is_refused_with_its_words(client: httpx.Client, node: FakeNode) -> None:
