@@ -18,6 +18,7 @@ ALLOWED: dict[str, dict[tuple[str, str], str]] = {
         ("surroundings", "being_somebody_of_the_host"): "gVisor does not map users; on the host it is nobody",
         ("surroundings", "the_kernels_settings"): _OF_GVISOR,
         ("surroundings", "devices"): _OF_GVISOR,
+        ("process_one", "what_proc_says_of_it"): "gVisor does not hide a process that cannot be traced, but its memory",
         ("process_one", "its_descriptors_by_name"): "gVisor does not hide a process that cannot be traced",
         ("process_one", "who_dies_first_without_memory"): _OF_GVISOR,
         ("process_one", "every_signal"): "gVisor lets process 1 be killed, which ends the sandbox and nothing else",

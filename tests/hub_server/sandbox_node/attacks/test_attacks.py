@@ -6,6 +6,7 @@ is shown beside it: unprotected, those that do no harm succeed.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -54,6 +55,9 @@ async def _said_by(sandbox: Sandbox, file: str, env: dict[str, str]) -> dict[str
         else:
             ended = event
     said = outcomes(heard["stdout"])
+    if ended is None or ended.exit_code:
+        # Where the command was ended with the sandbox, the latter is told a moment later.
+        await asyncio.wait([sandbox.end], timeout=5)
     if not sandbox.end.done():
         assert ended is not None
         assert ended.exit_code == 0, heard["stderr"].decode()

@@ -15,7 +15,8 @@ PROTECTED = (
     "mem", "environ", "fd/0", "fd/1", "fd/2", "fd/3", "fd/4", "fd/5", "exe", "root/etc/passwd", "cwd/etc/passwd",
     "maps", "smaps", "auxv", "pagemap", "syscall", "stack", "personality", "io", "ns/net",
 )  # fmt: skip
-DENIED = (errno.EPERM, errno.EACCES, errno.ENOENT, errno.ESRCH, errno.EIO, errno.ENXIO, errno.EAGAIN)
+DENIED = (errno.EPERM, errno.EACCES, errno.ENOENT, errno.ESRCH, errno.EIO, errno.ENXIO, errno.EAGAIN,
+          errno.ENODEV)  # fmt: skip
 
 
 def _agents():
@@ -61,7 +62,11 @@ def its_memory_by_a_call():
 
 
 def _first_byte(descriptor):
-    if not os.read(descriptor, 1):
+    try:
+        byte = os.read(descriptor, 1)
+    except OSError as problem:
+        raise OSError(errno.EACCES, "it cannot be read") from problem
+    if not byte:
         raise OSError(errno.EACCES, "it is empty")
 
 
