@@ -7,6 +7,7 @@ import errno
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -30,7 +31,7 @@ from hub_server.sandboxes.egress import BadPolicy, Policy
 _LOOK_EVERY_S = 0.25
 _COLLECT_EVERY_S = 60.0
 _DESTROYED_WITHIN_S = 60.0  # takes milliseconds, unless the kernel holds a process
-_MOST_EVENTS = 10_000
+_MOST_EVENTS = _MOST_ENDED = 10_000
 # Descriptors, processes or memory of the host: they come back when sandboxes end.
 _USED_UP = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
@@ -102,6 +103,9 @@ class Node:
         self.exposures = Exposures()
         self._clock = clock
         self._residents: dict[str, Resident] = {}
+        # Of these, those that have not ended, and those that have, in the order of their ends.
+        self._live: dict[str, Resident] = {}
+        self._ended: deque[Resident] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self._pools: Pools[Unused] = Pools(
@@ -137,7 +141,8 @@ class Node:
                     hint="`prime sandbox doctor` on the node says what lacks",
                 )
             policy_of(creation.egress or EgressPolicy())
-            resident = self._residents[creation.sandbox_id] = Resident(creation, self._clock)
+            resident = Resident(creation, self._clock)
+            self._residents[creation.sandbox_id] = self._live[creation.sandbox_id] = resident
             resident.arrival = self._spawn(self._bring_up(resident))
         if not resident.settled.is_set() and creation.wait_s:
             resident.awaited += 1
@@ -170,7 +175,7 @@ class Node:
 
     def states(self) -> dict[str, State]:
         """Return the sandboxes that are there or are to come."""
-        return {name: resident.state for name, resident in self._residents.items() if resident.end is None}
+        return {resident.creation.sandbox_id: resident.state for resident in self._live.values()}
 
     async def delete(self, sandbox_id: str, end: End | None = None) -> SandboxFacts:
         """End a sandbox, and return when nothing of it is left; KeyError. Who asks for it needs to be told no more."""
@@ -233,7 +238,7 @@ class Node:
         creation = resident.creation
         try:
             image = await self.images.find(creation.image)
-            unused = await self._pools.take(Shape(image.name, creation.limits.limits()), creation.owner)
+            unused = await self._take(Shape(image.name, creation.limits.limits()), image, creation.owner)
             # From here on the sandbox is the resident's, and goes when that goes.
             sandbox = Sandbox(creation.sandbox_id, image.name, unused.confined, {**image.environment, **creation.env})
             sandbox.working_dir = image.working_dir
@@ -255,6 +260,18 @@ class Node:
         if end is not None:
             self._begin_end(resident, end)
 
+    async def _take(self, shape: Shape, image: RootFilesystem, owner: str) -> Unused:
+        """Return an unused sandbox of an image; those made before its name got another one are given up."""
+        while (unused := await self._pools.take(shape, owner)).image != image:
+            self._spawn(self._give_back(unused))
+        return unused
+
+    async def _give_back(self, unused: Unused) -> None:
+        try:
+            await unused.confined.destroy()
+        finally:
+            self._pools.ended()
+
     async def _set_egress(self, resident: Resident, policy: EgressPolicy) -> EgressFacts:
         assert resident.egress is not None
         await resident.egress.set(policy_of(policy))
@@ -265,6 +282,7 @@ class Node:
         """Let a resident end, of which the first reason counts."""
         if resident.end is None:
             resident.has_ended(end)
+            self._ended.append(self._live.pop(resident.creation.sandbox_id))
             self._tell(resident)
             resident.departure = self._spawn(self._depart(resident, end))
 
@@ -285,7 +303,7 @@ class Node:
                 logs.log(
                     logging.ERROR, "a sandbox could not be destroyed", sandbox=resident.sandbox.id, error=repr(error)
                 )
-            resident.image = None
+            resident.let_go()
             self._pools.ended()
 
     async def _look_after(self) -> None:
@@ -299,11 +317,11 @@ class Node:
                     await asyncio.to_thread(self.images.collect)
                 except (SandboxError, OSError) as error:
                     logs.log(logging.WARNING, "the store of images cannot be tidied", error=str(error))
-            for name, resident in list(self._residents.items()):
+            for resident in list(self._live.values()):
                 if (end := resident.due()) is not None:
                     self._begin_end(resident, end)
-                elif resident.is_forgotten():
-                    del self._residents[name]
+            while self._ended and (self._ended[0].is_forgotten() or len(self._ended) > _MOST_ENDED):
+                del self._residents[self._ended.popleft().creation.sandbox_id]
 
     def _tell(self, resident: Resident) -> None:
         """Let the hub hear how a sandbox stands, unless it waits for the answer to just that."""
@@ -336,8 +354,8 @@ class Node:
         await unused.confined.destroy()
 
     def _is_usable(self, shape: Shape, unused: Unused) -> bool:
-        """Tell whether its agent lives and its image is still that of the name."""
-        return not unused.confined.link.closed.done() and self.images.known(shape.image) == unused.image
+        """Tell whether its agent lives."""
+        return not unused.confined.link.closed.done()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

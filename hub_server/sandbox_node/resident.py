@@ -12,7 +12,7 @@ from hub_server.sandbox_node.log_ring import LogRing
 from hub_server.sandbox_node.network.egress import Egress
 from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.sessions import Output
-from hub_server.sandbox_node.specification import Command, End, Ended, EndKind
+from hub_server.sandbox_node.specification import Command, End, Ended, EndKind, Enforcement
 from hub_server.sandbox_node.wire import (
     CreateSandbox,
     EgressFacts,
@@ -48,6 +48,7 @@ class Resident:
         self.sandbox: Sandbox | None = None
         self.egress: Egress | None = None
         self.image: RootFilesystem | None = None  # its files stay for as long as somebody has this
+        self.enforcement: Enforcement | None = None
         self.policy = creation.egress or EgressPolicy()  # of egress, in the words of who set it
         self.end: End | None = None
         self.log = LogRing()
@@ -71,6 +72,11 @@ class Resident:
     def gets(self, sandbox: Sandbox, egress: Egress, image: RootFilesystem) -> None:
         """Take in the sandbox that it got, which is not ready yet, and the image that it is of."""
         self.sandbox, self.egress, self.image = sandbox, egress, image
+        self.enforcement = sandbox.enforcement
+
+    def let_go(self) -> None:
+        """Keep no more than what may be asked for once it has ended."""
+        self.sandbox = self.egress = self.image = None
 
     def runs(self) -> None:
         """Take in that it is ready."""
@@ -111,7 +117,7 @@ class Resident:
         return SandboxFacts(
             sandbox_id=self.creation.sandbox_id,
             state=self.state,
-            enforcement=WireEnforcement.of(sandbox.enforcement) if sandbox is not None else None,
+            enforcement=WireEnforcement.of(self.enforcement) if self.enforcement is not None else None,
             started_at=self.started_at,
             ended_at=self.ended_at,
             end=WireEnd.of(self.end) if self.end is not None else None,

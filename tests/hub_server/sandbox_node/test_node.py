@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hub_server.sandbox_node import resident
 from hub_server.sandbox_node.backends import RootFilesystem
 from hub_server.sandbox_node.backends.process import ProcessBackend, ProcessSandbox
 from hub_server.sandbox_node.errors import Gone, NotPossible, NotStarted
@@ -314,3 +315,21 @@ async def test_a_failure_that_nobody_has_thought_of_ends_a_sandbox_and_says_so(m
     facts = await node.create(new())
     assert facts.end is not None
     assert "RuntimeError" in facts.end.message
+
+
+async def test_what_ended_long_ago_is_forgotten(make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resident, "FORGOTTEN_AFTER_S", 0.3)
+    node = await make_node()
+    await node.create(new())
+    await node.create(new("other"))
+    await node.delete("one")
+    assert node.resident("one").facts().end is not None
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                node.resident("one")
+            except KeyError:
+                break
+            await asyncio.sleep(0.05)
+    assert node.states() == {"other": "running"}
+    assert (await node.create(new())).state == "running"
