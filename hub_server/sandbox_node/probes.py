@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hub_server.sandbox_node import seccomp
 from hub_server.sandbox_node.errors import SandboxError
-from hub_server.sandbox_node.launcher import cgroups, runtime, system_calls
+from hub_server.sandbox_node.launcher import hierarchies, runtime, system_calls
 from hub_server.sandbox_node.specification import Limits
 
 _TRY_WITHIN_S = 20.0
@@ -129,8 +129,8 @@ def system_call_filter() -> Finding:
 def control_groups() -> Finding:
     """Make a control group with limits on memory, processes and processor time."""
     is_root = os.geteuid() == 0
-    there = cgroups.mounted(Path("/proc/self/mountinfo").read_text())
-    groups, lacking = cgroups.find(f"doctor-{uuid.uuid4().hex[:8]}", there, is_root=is_root)
+    there = hierarchies.mounted(Path("/proc/self/mountinfo").read_text())
+    groups, lacking = hierarchies.find(f"doctor-{uuid.uuid4().hex[:8]}", there, is_root=is_root)
     if groups is None:
         fix = "systemd-run --user --scope -p Delegate=yes prime sandbox serve" if not is_root else None
         return Finding("control groups", State.LACKS, lacking, fix or _controllers_fix(there))
@@ -261,7 +261,7 @@ def _user_namespace_fix() -> str | None:
     return None
 
 
-def _controllers_fix(there: list[cgroups.Mounted]) -> str:
+def _controllers_fix(there: list[hierarchies.Mounted]) -> str:
     if any(mount.kind == "cgroup2" for mount in there) and not any(mount.kind == "cgroup" for mount in there):
         return "echo '+memory +pids +cpu' | sudo tee /sys/fs/cgroup/cgroup.subtree_control"
     return "boot with systemd.unified_cgroup_hierarchy=1, or mount the controllers memory, pids and cpu"

@@ -26,33 +26,13 @@ FAMILY = "prime-sandboxes"
 JOBS = "jobs"
 CONTAINER = "container"  # made by a container runtime that insists on one, beside or below the agent's
 CONTROLLERS = ("memory", "pids", "cpu")
-_ALL_ON = " ".join(f"+{name}" for name in CONTROLLERS)
+ALL_ON = " ".join(f"+{name}" for name in CONTROLLERS)
 _OF_JOBS = ("memory", "pids")  # each that jobs have to join costs every command some time
 
 _SHARE_OF_CONNECTIONS = 8  # of the memory of a sandbox
 _AGENT_MEMORY = 64 * MEBIBYTE  # what the outer group has beside the jobs: the agent, and files that it writes
 _AGENT_PROCESSES = 16
 _PERIOD_US = 100_000
-
-
-@dataclass(frozen=True)
-class Mounted:
-    """A mounted hierarchy of control groups; `options` names the controllers of version 1."""
-
-    path: Path
-    kind: str  # cgroup or cgroup2
-    options: frozenset[str]
-
-
-def mounted(mountinfo: str) -> list[Mounted]:
-    """Read what is mounted from the text of /proc/self/mountinfo."""
-    found = []
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, tail = before.split(), after.split()
-        if len(tail) >= 3 and tail[0] in ("cgroup", "cgroup2"):
-            found.append(Mounted(Path(fields[4]), tail[0], frozenset(tail[2].split(","))))
-    return found
 
 
 @dataclass(frozen=True)
@@ -245,7 +225,7 @@ class VersionTwo(Groups):
     version = 2
 
     def _prepare(self, folder: Path) -> None:
-        folder.joinpath("cgroup.subtree_control").write_text(_ALL_ON)
+        folder.joinpath("cgroup.subtree_control").write_text(ALL_ON)
 
     def make(self, sandbox: str, limits: Limits) -> list[int]:
         """Make a sandbox's groups with their limits, join the outer one's own, and return a descriptor of `jobs`."""
@@ -304,65 +284,9 @@ class VersionTwo(Groups):
         return _number(self.homes["memory"] / sandbox / "memory.current")
 
 
-def find(instance: str, mounts: list[Mounted], *, is_root: bool, for_runc: bool = False) -> tuple[Groups | None, str]:
-    """Find where groups with all three controllers can be made; else say what lacks.
-
-    `for_runc` adds the controller of devices where groups are of version 1: runc insists on it.
-    """
-    unified = [mount for mount in mounts if mount.kind == "cgroup2"]
-    for mount in unified:
-        available = _words(mount.path / "cgroup.controllers")
-        if set(CONTROLLERS) <= available:
-            top = mount.path if is_root and _passes_on(mount.path) else _delegated(mount.path)
-            if top is None:
-                return None, "no control group is delegated to this user (systemd-run --user --scope -p Delegate=yes)"
-            return VersionTwo(dict.fromkeys(CONTROLLERS, top / FAMILY / instance)), ""
-    homes = {}
-    for name in (*CONTROLLERS, *(("devices",) if for_runc else ())):
-        place = next((mount.path for mount in mounts if mount.kind == "cgroup" and name in mount.options), None)
-        if place is None:
-            return None, f"the control group controller `{name}` is not mounted"
-        homes[name] = place / FAMILY / instance
-    if not is_root:
-        return None, "control groups of version 1 can be made by root only"
-    return VersionOne(homes), ""
-
-
 def of_launcher(version: int, homes: Mapping[str, str]) -> Groups:
     """Return the groups of another process's launcher, to look at."""
     return (VersionOne if version == 1 else VersionTwo)({name: Path(home) for name, home in homes.items()})
-
-
-def _passes_on(top: Path) -> bool:
-    """Tell whether groups below the topmost can have the controllers; not where that is a container's, in use."""
-    if set(CONTROLLERS) <= _words(top / "cgroup.subtree_control"):
-        return True
-    try:
-        top.joinpath("cgroup.subtree_control").write_text(_ALL_ON)
-    except OSError:
-        return False
-    return True
-
-
-def _delegated(top: Path) -> Path | None:
-    """Return our own group of version 2 if we may make groups in it and are alone there; we move aside in it."""
-    line = next((line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::/")), "")
-    own = top / line.removeprefix("0::/")
-    ours = {os.getpid(), os.getppid()}
-    if not line or not os.access(own / "cgroup.subtree_control", os.W_OK):
-        return None
-    if not set(CONTROLLERS) <= _words(own / "cgroup.controllers"):
-        return None
-    inside = {int(pid) for pid in own.joinpath("cgroup.procs").read_text().split()}
-    if own.name == "node" and own.parent.joinpath(FAMILY).is_dir():
-        return own.parent  # an earlier launcher of this node moved it here
-    if not inside <= ours:
-        return None
-    leaf = own / "node"
-    leaf.mkdir(exist_ok=True)
-    for pid in inside:
-        leaf.joinpath("cgroup.procs").write_text(str(pid))
-    return own
 
 
 def processes_below(folder: Path) -> list[int]:
@@ -414,13 +338,6 @@ def _once(paths: Iterable[Path]) -> list[Path]:
 
 def _quota_us(limits: Limits) -> int:
     return max(1000, int(limits.cpu_cores * _PERIOD_US))
-
-
-def _words(file: Path) -> set[str]:
-    try:
-        return set(file.read_text().split())
-    except OSError:
-        return set()
 
 
 def _number(file: Path) -> int | None:

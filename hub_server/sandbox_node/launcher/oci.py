@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from hub_server.sandbox_node.launcher import system_calls
-from hub_server.sandbox_node.launcher.cgroups import CONTAINER, Mounted, mounted
+from hub_server.sandbox_node.launcher.cgroups import CONTAINER
+from hub_server.sandbox_node.launcher.hierarchies import Mounted, mounted
 from hub_server.sandbox_node.launcher.orders import Create
 from hub_server.sandbox_node.launcher.root_filesystem import Prepared
 from hub_server.sandbox_node.launcher.uids import RANGE, IdRange

@@ -18,7 +18,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from hub_server.sandbox_node.launcher import build, cgroups, host_root, oci, orders, root_filesystem, system_calls
+from hub_server.sandbox_node.launcher import (
+    build,
+    cgroups,
+    hierarchies,
+    host_root,
+    oci,
+    orders,
+    root_filesystem,
+    system_calls,
+)
 from hub_server.sandbox_node.launcher.uids import IdRange, IdRanges
 
 UIDS_FIRST = 0x70000000  # above what systemd gives to containers, below what does not fit a signed number
@@ -235,9 +244,9 @@ def _container_runtime(setup: orders.Setup, seccomp: bytes) -> oci.Runtime | Non
 
 def _groups(setup: orders.Setup, *, is_root: bool) -> tuple[cgroups.Groups | None, list[str]]:
     """Return the control groups, opened, or none and why."""
-    mounts = cgroups.mounted(Path("/proc/self/mountinfo").read_text())
+    mounts = hierarchies.mounted(Path("/proc/self/mountinfo").read_text())
     for_runc = setup.oci_kind == oci.Kind.RUNC
-    groups, lacking = cgroups.find(setup.instance, mounts, is_root=is_root, for_runc=for_runc)
+    groups, lacking = hierarchies.find(setup.instance, mounts, is_root=is_root, for_runc=for_runc)
     if groups is not None:
         try:
             groups.open()

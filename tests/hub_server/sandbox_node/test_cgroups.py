@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hub_server.sandbox_node.launcher import cgroups
+from hub_server.sandbox_node.launcher import cgroups, hierarchies
 from hub_server.sandbox_node.specification import MEBIBYTE, Limits
 
 LIMITS = Limits(cpu_cores=1.5, memory_bytes=100 * MEBIBYTE, processes=30)
@@ -25,16 +25,16 @@ HYBRID = """\
 """
 
 
-def tree_of_version_two(folder: Path, controllers: str = "cpuset cpu io memory pids") -> list[cgroups.Mounted]:
+def tree_of_version_two(folder: Path, controllers: str = "cpuset cpu io memory pids") -> list[hierarchies.Mounted]:
     folder.joinpath("cgroup.controllers").write_text(controllers)
-    return [cgroups.Mounted(folder, "cgroup2", frozenset({"rw"}))]
+    return [hierarchies.Mounted(folder, "cgroup2", frozenset({"rw"}))]
 
 
 @pytest.fixture
 def real() -> Iterator[cgroups.Groups]:
     """Groups of this host, opened."""
-    mounts = cgroups.mounted(Path("/proc/self/mountinfo").read_text())
-    groups, lacking = cgroups.find(f"test-{os.getpid()}-{time.monotonic_ns()}", mounts, is_root=os.geteuid() == 0)
+    mounts = hierarchies.mounted(Path("/proc/self/mountinfo").read_text())
+    groups, lacking = hierarchies.find(f"test-{os.getpid()}-{time.monotonic_ns()}", mounts, is_root=os.geteuid() == 0)
     if groups is None:
         pytest.skip(lacking)
     try:
@@ -47,7 +47,7 @@ def real() -> Iterator[cgroups.Groups]:
 
 
 def test_each_controller_of_version_one_is_found_where_it_is_mounted() -> None:
-    groups, _ = cgroups.find("node", cgroups.mounted(HYBRID), is_root=True)
+    groups, _ = hierarchies.find("node", hierarchies.mounted(HYBRID), is_root=True)
     assert groups is not None
     assert groups.version == 1
     assert {name: str(home) for name, home in groups.homes.items()} == {
@@ -59,17 +59,17 @@ def test_each_controller_of_version_one_is_found_where_it_is_mounted() -> None:
 
 def test_what_lacks_is_said_and_nothing_is_made_of_the_rest(tmp_path: Path) -> None:
     without_pids = "".join(line for line in HYBRID.splitlines(keepends=True) if "pids" not in line)
-    assert cgroups.find("node", cgroups.mounted(without_pids), is_root=True) == (
+    assert hierarchies.find("node", hierarchies.mounted(without_pids), is_root=True) == (
         None,
         "the control group controller `pids` is not mounted",
     )
-    assert cgroups.find("node", cgroups.mounted(HYBRID), is_root=False)[0] is None
+    assert hierarchies.find("node", hierarchies.mounted(HYBRID), is_root=False)[0] is None
     lacking = tree_of_version_two(tmp_path, "cpu memory")
-    assert cgroups.find("node", lacking, is_root=True)[0] is None
+    assert hierarchies.find("node", lacking, is_root=True)[0] is None
 
 
 def test_version_two_is_used_where_it_has_the_controllers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups, _ = cgroups.find("node", tree_of_version_two(tmp_path), is_root=True)
+    groups, _ = hierarchies.find("node", tree_of_version_two(tmp_path), is_root=True)
     assert groups is not None
     groups.open()
     with_kernel = Path.mkdir
@@ -108,7 +108,7 @@ def test_version_two_is_used_where_it_has_the_controllers(tmp_path: Path, monkey
 
 
 def test_a_sandbox_that_is_not_there_has_no_figures(tmp_path: Path) -> None:
-    groups, _ = cgroups.find("node", tree_of_version_two(tmp_path), is_root=True)
+    groups, _ = hierarchies.find("node", tree_of_version_two(tmp_path), is_root=True)
     assert groups is not None
     assert groups.oom_kills("none") is None
     assert groups.memory_bytes("none") is None
