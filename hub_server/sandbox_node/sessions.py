@@ -18,6 +18,8 @@ from hub_server.sandbox_node.specification import MEBIBYTE, Command, Ended
 
 _KILLED = 128 + signal.SIGKILL
 _LOST_EXIT_CODE = _KILLED
+# What reading an answer raises that is none: whoever gave it is not our agent any more.
+_NONSENSE = (frames.Malformed, KeyError, TypeError, ValueError)
 _REMEMBERED_TOKENS = 1024
 _PATIENCE_S = 10.0
 _MOST_UNREAD_INPUT = 64 * MEBIBYTE
@@ -58,7 +60,11 @@ class Session:
         """
         frame = await self._channel.receive()
         if frame.kind == frames.STARTED:
-            self.pid = int(decoded(frame.payload)["pid"])
+            try:
+                self.pid = int(decoded(frame.payload)["pid"])
+            except _NONSENSE:
+                self._channel.link.close()
+                raise NotStarted("the agent made no sense") from None
             return
         self._channel.close()
         raise failure_of(frame)
@@ -155,7 +161,12 @@ class Session:
                     else:
                         follower.drop()
             elif frame.kind == frames.ENDED:
-                self._settle(judge(_ended(decoded(frame.payload))))
+                try:
+                    ended = _ended(decoded(frame.payload))
+                except _NONSENSE:
+                    self._channel.link.close()  # the next frame is that it is gone
+                else:
+                    self._settle(judge(ended))
             elif frame.kind == GONE:
                 self.lost = True
                 self._settle(judge(Ended(_LOST_EXIT_CODE, signal=signal.SIGKILL)))

@@ -15,7 +15,7 @@ from hub_server.sandbox_node.agent.inside.frames import Decoder, Malformed
 from hub_server.sandbox_node.errors import NotStarted
 from hub_server.sandbox_node.link import GONE, AgentLink, decoded
 from hub_server.sandbox_node.sandbox import Sandbox
-from hub_server.sandbox_node.sessions import Output
+from hub_server.sandbox_node.sessions import Output, Session
 from hub_server.sandbox_node.specification import Command
 
 FRAMES = st.lists(st.tuples(st.integers(1, 255), st.integers(0, 2**32 - 1), st.binary(max_size=300)), max_size=8)
@@ -156,3 +156,20 @@ def test_requests_come_out_as_they_went_in_and_nonsense_is_refused() -> None:
     for nonsense in (b"", b"\0", b"i\1", b"nonsense"):
         with pytest.raises(Malformed):
             frames.requested(nonsense)
+
+
+@pytest.mark.parametrize("said", [b"{}", b'{"exit_code": "x"}', b"[]", b"\xff"])
+async def test_a_session_of_an_agent_that_makes_no_sense_ends(said: bytes) -> None:
+    link, read_fd, write_fd = await false_agent()
+    session = Session(link.open(), Command(["true"]), None)
+    os.write(write_fd, frames.json_frame(frames.STARTED, 1, {"pid": 5}) + frames.frame(frames.ENDED, 1, said))
+    await session.started()
+    session.pump(lambda ended: ended, lambda: None)
+    assert (await asyncio.wait_for(session.wait(), 5)).exit_code == 137
+    assert session.lost
+    other, other_read, other_write = await false_agent()
+    os.write(other_write, frames.frame(frames.STARTED, 1, said))
+    with pytest.raises(NotStarted):
+        await Session(other.open(), Command(["true"]), None).started()
+    for fd in (read_fd, write_fd, other_read, other_write):
+        os.close(fd)

@@ -273,6 +273,8 @@ class Starter:
         for number in IGNORED:
             signal.signal(number, signal.SIG_DFL)
         kernel.keep_orphans()
+        if os.getppid() != 1:  # where no namespace ends with the agent, its commands do at least
+            kernel.end_with_parent()
         try:
             if request.get("user") is not None:
                 _become_user(request["user"])
