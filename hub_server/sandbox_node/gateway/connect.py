@@ -33,6 +33,7 @@ from hub_server.sandbox_node.gateway.envelopes import (
 )
 
 KEEPALIVE_S = 10.0
+LINGER_S = 0.003  # with the first answer, for the next to go out with it
 MOST_WAITING_BYTES = 1024**2  # of answers that the client has not taken; then the handler waits
 _log = logging.getLogger(__name__)
 
@@ -219,6 +220,7 @@ class _AnswerStream:
         self._waiting = bytearray()  # written, and not yet sent
         self._something = asyncio.Event()
         self._room = asyncio.Event()
+        self._linger: asyncio.TimerHandle | None = None
         self._finished = self._gone = False
 
     async def run(self) -> None:
@@ -247,9 +249,9 @@ class _AnswerStream:
                     break
                 silence = loop.call_later(KEEPALIVE_S, self._break_silence)
         finally:
-            silence.cancel()
-            if deadline is not None:
-                deadline.cancel()
+            for timer in (silence, deadline, self._linger):
+                if timer is not None:
+                    timer.cancel()
             watch.cancel()
             pump.cancel()
             with suppress(asyncio.CancelledError):
@@ -260,7 +262,11 @@ class _AnswerStream:
         try:
             async for message in self._answers:
                 self._waiting += envelope(self._exchange.codec.encode(message))
-                self._something.set()
+                if self._linger is None:
+                    # A short command has ended by then, and its client wakes up once instead of thrice.
+                    self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._something.set)
+                else:
+                    self._something.set()
                 while len(self._waiting) > MOST_WAITING_BYTES:
                     self._room.clear()
                     await self._room.wait()
