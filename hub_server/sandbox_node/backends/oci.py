@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from hub_server.sandbox_node.errors import NotPossible, SandboxError
 from hub_server.sandbox_node.launcher import orders, runtime
 from hub_server.sandbox_node.launcher.client import LauncherClient
 from hub_server.sandbox_node.launcher.oci import Kind
+from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.specification import Enforcement, Held, Level, Limits
 
 _HOW_TO_GET = {"runc": "apt install runc", "runsc": "install gVisor: https://gvisor.dev/docs/user_guide/install/"}
@@ -112,9 +114,15 @@ class OciBackend(BwrapBackend):
             await super().examine()
             return
         first = await self.create("first", HOST_IMAGE, Limits())
-        held = self._groups is not None and self._groups.hold("first")
-        self.level = Level.GVISOR if held else Level.RESTRICTED
-        await first.destroy()
+        try:
+            inside = Sandbox("first", HOST_IMAGE.name, first, {})
+            kernel = b"".join([chunk async for chunk in inside.read_file("/proc/version")]).decode()
+            if platform.release() in kernel:
+                raise NotPossible("what calls itself gVisor here runs sandboxes on the host's own kernel")
+            held = self._groups is not None and self._groups.hold("first")
+            self.level = Level.GVISOR if held else Level.RESTRICTED
+        finally:
+            await first.destroy()
 
     def _enforcement(self, limits: Limits) -> Enforcement:
         if self._setup.oci_kind != Kind.RUNSC:

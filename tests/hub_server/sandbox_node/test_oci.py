@@ -265,6 +265,23 @@ async def test_devices_of_the_host_keep_their_owners(runtime_folder: Path) -> No
         assert (after.st_uid, after.st_gid, after.st_mode) == (facts.st_uid, facts.st_gid, facts.st_mode)
 
 
+@in_one_loop
+async def test_what_only_calls_itself_gvisor_is_not_taken_for_it(runtime_folder: Path, tmp_path: Path) -> None:
+    crun = shutil.which("crun")
+    if crun is None or os.geteuid() != 0:
+        pytest.skip("crun is not installed, or this is not root")
+    pretender = tmp_path / "runsc"
+    pretender.write_text(f"""#!/usr/bin/python3
+import os, sys
+mine = ("--network", "--ignore-cgroups", "--oci-seccomp", "--file-access")
+kept = [word for word in sys.argv[1:] if not word.startswith(mine)]
+os.execv({crun!r}, [{crun!r}, "--cgroup-manager=disabled", *kept])
+""")
+    pretender.chmod(0o755)
+    with pytest.raises(NotPossible, match="on the host's own kernel"):
+        await OciBackend.open_with(runtime_folder, runtime_of(str(pretender)))
+
+
 def test_a_runtime_gets_no_streams_but_pipes(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     null = os.open("/dev/null", os.O_RDWR)
