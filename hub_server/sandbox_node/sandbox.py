@@ -14,14 +14,14 @@ from collections.abc import (
     Coroutine,
     Iterator,
     Mapping,
-    Sequence,
 )
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeVar
 
 from hub_server.sandbox_node.agent.inside import frames
 from hub_server.sandbox_node.backends import Confined
 from hub_server.sandbox_node.collected import collect
+from hub_server.sandbox_node.connections import Stream
 from hub_server.sandbox_node.errors import FileRefused, Gone, NoSession, NotStarted, SessionTaken
 from hub_server.sandbox_node.link import GONE, Channel, Frame, decoded
 from hub_server.sandbox_node.sessions import Follower, Session, failure_of
@@ -43,63 +43,6 @@ class FileFacts:
     kind: Literal["file", "directory", "other"]
     mode: int
     modified: float  # seconds since 1970
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One program to run on many inputs, each in a process of its own.
-
-    Either `argv` is run, or `code` by the Python of the image. `timeout_s` and `memory_bytes` are for each run. With
-    `stop_at_first_failure` no run is started after one that did not exit with 0; those are left out of the answer.
-    """
-
-    inputs: Sequence[bytes]
-    argv: Sequence[str] | None = None
-    code: str | None = None
-    timeout_s: float = 10.0
-    memory_bytes: int | None = None
-    most_output: int = MEBIBYTE
-    stop_at_first_failure: bool = False
-    at_once: int = 2
-    cwd: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-class Stream:
-    """A connection to a port inside, or from a program inside."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._is_over = False
-
-    async def read(self) -> bytes:
-        """Return what comes next; nothing at the end."""
-        if self._is_over:
-            return b""
-        frame = await self._channel.receive()
-        if frame.kind == frames.DATA:
-            return frame.payload
-        self._is_over = True
-        return b""
-
-    async def write(self, data: bytes) -> None:
-        """Send, waiting while the other side has not taken what was sent before.
-
-        Raises:
-            ConnectionResetError: the sandbox is gone.
-        """
-        if self._channel.link.closed.done():
-            raise ConnectionResetError("the sandbox ended")
-        await self._channel.send_bytes(data)
-
-    async def close_writing(self) -> None:
-        """Say that no more will be sent; reading goes on."""
-        self._channel.send_end()
-
-    def close(self) -> None:
-        """End the connection."""
-        self._channel.send(frames.CLOSE)
-        self._channel.close()
 
 
 class Sandbox:
@@ -210,14 +153,14 @@ class Sandbox:
         """Return the session together with a follower that misses nothing of what a new command writes."""
         with self.using():
             if session_uuid is None:
-                return await self._start(command, None, None)
+                return await self._start(command)
             return await self._outliving(self._start_or_attach(command, session_uuid))
 
     async def _start_or_attach(self, command: Command, uuid: str) -> tuple[Session, Follower]:
         async with self._starting.setdefault(uuid, asyncio.Lock()):
             known = self._named.get(uuid)
             if known is None:
-                return await self._start(command, uuid, None)
+                return await self._start(command, uuid)
             if replace(known.command, timeout_s=command.timeout_s) != command:  # its time may be asked for anew
                 raise SessionTaken(f"session {uuid} runs another command")
             return known, known.follow()
@@ -239,9 +182,15 @@ class Sandbox:
         if session.uuid is None:
             self._spawn(session.signal(signal.SIGKILL))
 
-    async def _start(self, command: Command, uuid: str | None, most_output: int | None) -> tuple[Session, Follower]:
-        request = self._request(command, most_output)
-        request["argv"] = list(command.argv)
+    async def _start(
+        self,
+        command: Command,
+        uuid: str | None = None,
+        *,
+        most_output: int | None = None,
+        memory_bytes: int | None = None,
+    ) -> tuple[Session, Follower]:
+        request = {**self._request(command, most_output), "argv": list(command.argv), "memory_bytes": memory_bytes}
         return await self._run_on_channel(frames.START, request, command, uuid)
 
     def _request(self, command: Command, most_output: int | None) -> dict[str, Any]:
@@ -316,15 +265,24 @@ class Sandbox:
         self._check()
         return [session for session in self._sessions.values() if session.ended is None]
 
-    async def run(self, command: Command, *, stdin: bytes = b"", most_output: int = MOST_OUTPUT) -> Finished:
+    async def run(
+        self,
+        command: Command,
+        *,
+        stdin: bytes = b"",
+        memory_bytes: int | None = None,
+        most_output: int = MOST_OUTPUT,
+    ) -> Finished:
         """Run a command to its end and return what it wrote, at most `most_output` bytes of each stream.
+
+        `memory_bytes` is what each process of it may have of its own.
 
         Raises:
             NotStarted: it could not be started.
         """
         command = replace(command, stdin=command.stdin or bool(stdin))
         with self.using():
-            session, follower = await self._start(command, None, most_output)
+            session, follower = await self._start(command, most_output=most_output, memory_bytes=memory_bytes)
             return await self._collect(session, follower, stdin)
 
     async def run_python(
@@ -349,51 +307,6 @@ class Sandbox:
             request = {**self._request(command, most_output), "code": code, "memory_bytes": memory_bytes}
             session, follower = await self._run_on_channel(frames.PYTHON, request, command, None)
             return await self._collect(session, follower, stdin)
-
-    async def run_batch(self, batch: Batch) -> list[Finished]:
-        """Run one program on many inputs, `at_once` of them side by side; the answers are in the order of the inputs.
-
-        Raises:
-            NotPossible: `code` was given and the image has no Python.
-        """
-        results: dict[int, Finished] = {}
-        left = iter(enumerate(batch.inputs))
-        failed = False
-
-        async def work() -> None:
-            nonlocal failed
-            for number, given in left:
-                results[number] = await self._run_one(batch, given)
-                failed = failed or results[number].exit_code != 0
-                if failed and batch.stop_at_first_failure:
-                    return
-
-        try:
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(max(1, batch.at_once)):
-                    workers.create_task(work())
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from failures
-        return [results[number] for number in sorted(results)]
-
-    async def _run_one(self, batch: Batch, given: bytes) -> Finished:
-        if batch.code is not None:
-            return await self.run_python(
-                batch.code,
-                stdin=given,
-                timeout_s=batch.timeout_s,
-                env=batch.env,
-                cwd=batch.cwd,
-                memory_bytes=batch.memory_bytes,
-                most_output=batch.most_output,
-            )
-        assert batch.argv is not None
-        command = Command(batch.argv, cwd=batch.cwd, env=batch.env, timeout_s=batch.timeout_s, stdin=bool(given))
-        with self.using():
-            request = {**self._request(command, batch.most_output), "memory_bytes": batch.memory_bytes}
-            request["argv"] = list(batch.argv)
-            session, follower = await self._run_on_channel(frames.START, request, command, None)
-            return await self._collect(session, follower, given)
 
     async def _collect(self, session: Session, follower: Follower, stdin: bytes) -> Finished:
         finished = await collect(session, follower, stdin)

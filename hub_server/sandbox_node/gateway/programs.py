@@ -9,10 +9,11 @@ from pydantic import BaseModel, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from hub_server.sandbox_node import batches
 from hub_server.sandbox_node.gateway.answers import OutputAnswer
 from hub_server.sandbox_node.gateway.bodies import GRACE_S, read_json, while_connected
 from hub_server.sandbox_node.gateway.commands import LONGEST_S, MOST_OUTPUT_BYTES
-from hub_server.sandbox_node.sandbox import Batch, Sandbox
+from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.specification import MEBIBYTE, Finished
 
 MOST_INPUTS = 4096
@@ -79,7 +80,7 @@ async def run_batch(sandbox: Sandbox, request: Request) -> Response:
     most_bytes = sandbox.enforcement.limits.file_bytes
     for path, text in asked.files.items():
         await sandbox.write_file(path, _whole(text.encode(errors="surrogatepass")), most_bytes=most_bytes)
-    batch = Batch(
+    batch = batches.Batch(
         inputs=[given.encode(errors="surrogatepass") for given in asked.inputs],
         argv=asked.program.argv,
         code=asked.program.code,
@@ -92,7 +93,7 @@ async def run_batch(sandbox: Sandbox, request: Request) -> Response:
         env=asked.env,
     )
     most_s = asked.timeout_s * len(asked.inputs) / batch.at_once + GRACE_S
-    finished = await while_connected(request, sandbox.run_batch(batch), most_s)
+    finished = await while_connected(request, batches.run_batch(sandbox, batch), most_s)
     return OutputAnswer({"results": [_facts(one) for one in finished]})
 
 

@@ -10,12 +10,13 @@ import h11
 from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.types import Receive, Scope, Send
 
+from hub_server.sandbox_node.connections import Stream
 from hub_server.sandbox_node.errors import Gone
 from hub_server.sandbox_node.network.exchange import Answer, NoAnswer, exchange, request_head
 from hub_server.sandbox_node.network.exposures import PATH, Exposures
 from hub_server.sandbox_node.network.port_headers import Place
 from hub_server.sandbox_node.network.port_sockets import forward_socket
-from hub_server.sandbox_node.sandbox import Sandbox, Stream
+from hub_server.sandbox_node.sandbox import Sandbox
 
 CONNECT_TIMEOUT_S = 10.0
 IDLE_TIMEOUT_S = 600.0

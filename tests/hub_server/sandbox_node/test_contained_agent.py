@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from hub_server.sandbox_node.backends.bwrap import HOST_IMAGE, BwrapBackend
+from hub_server.sandbox_node.batches import Batch, run_batch
+from hub_server.sandbox_node.connections import Stream
 from hub_server.sandbox_node.errors import NotPossible, NotStarted
-from hub_server.sandbox_node.sandbox import Batch, Sandbox, Stream
+from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.sessions import Output
 from hub_server.sandbox_node.specification import MEBIBYTE, Command, End, EndKind, Level, Limits
 
@@ -56,7 +58,7 @@ async def test_each_part_of_the_agent_is_there(sandbox: Sandbox) -> None:
         await stream.write(b"quiet")
         assert await stream.read() == b"QUIET"
         stream.close()
-    written = await sandbox.run_batch(Batch([b"1", b"2"], code="print(int(input()) * 2)"))
+    written = await run_batch(sandbox, Batch([b"1", b"2"], code="print(int(input()) * 2)"))
     assert [each.stdout for each in written] == [b"2\n", b"4\n"]
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from hub_server.sandbox_node.batches import Batch, run_batch
 from hub_server.sandbox_node.errors import Gone, NoSession, SessionTaken
-from hub_server.sandbox_node.sandbox import Batch, Sandbox
+from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.sessions import Output, Session
 from hub_server.sandbox_node.specification import Command, End, Ended, EndKind
 
@@ -234,25 +235,25 @@ async def test_an_agent_that_is_killed_ends_its_sandbox(plain_sandbox: Sandbox) 
 
 async def test_a_batch_runs_one_program_on_many_inputs(plain_sandbox: Sandbox) -> None:
     inputs = [str(number).encode() for number in range(20)]
-    squares = await plain_sandbox.run_batch(Batch(inputs, code="print(int(input()) ** 2)"))
+    squares = await run_batch(plain_sandbox, Batch(inputs, code="print(int(input()) ** 2)"))
     assert [int(each.stdout) for each in squares] == [number**2 for number in range(20)]
-    by_shell = await plain_sandbox.run_batch(Batch(inputs, argv=["/bin/sh", "-c", "read x; echo $((x + 1))"]))
+    by_shell = await run_batch(plain_sandbox, Batch(inputs, argv=["/bin/sh", "-c", "read x; echo $((x + 1))"]))
     assert [int(each.stdout) for each in by_shell] == list(range(1, 21))
 
 
 async def test_a_batch_stops_at_the_first_failure_and_limits_each_run(plain_sandbox: Sandbox) -> None:
     code = "n = int(input())\nif n == 2: raise SystemExit(5)\nif n == 1:\n    while True: pass"
     inputs = [b"0", b"1", b"2", b"3", b"4"]
-    all_of_them = await plain_sandbox.run_batch(Batch(inputs, code=code, timeout_s=0.3))
+    all_of_them = await run_batch(plain_sandbox, Batch(inputs, code=code, timeout_s=0.3))
     assert [each.exit_code for each in all_of_them] == [0, 137, 5, 0, 0]
     assert all_of_them[1].ended.timed_out
     batch = Batch(inputs, code=code, timeout_s=0.3, stop_at_first_failure=True, at_once=1)
-    assert [each.exit_code for each in await plain_sandbox.run_batch(batch)] == [0, 137]
+    assert [each.exit_code for each in await run_batch(plain_sandbox, batch)] == [0, 137]
 
 
 async def test_a_run_of_a_batch_has_its_own_memory_limit(plain_sandbox: Sandbox) -> None:
     batch = Batch([b"10", b"400"], code="x = bytearray(int(input()) << 20)", memory_bytes=200 << 20)
-    small, large = await plain_sandbox.run_batch(batch)
+    small, large = await run_batch(plain_sandbox, batch)
     assert small.exit_code == 0
     assert large.exit_code == 1
     assert b"MemoryError" in large.stderr
