@@ -309,3 +309,30 @@ def processes() -> str:
         with contextlib.suppress(OSError):
             found.append(path.read_text())
     return "\n".join(found)
+
+
+async def test_what_is_made_ahead_for_the_next_command_holds_no_pipe_of_another(plain_sandbox: Sandbox) -> None:
+    session, follower = await plain_sandbox.start_followed(Command(["cat"], stdin=True))
+    for _ in range(3):
+        await plain_sandbox.run(shell("true"))
+    with follower:
+        await session.close_input()
+        assert isinstance(await asyncio.wait_for(follower.next(), 10), Ended)
+
+
+async def test_commands_start_after_one_that_killed_all_it_could(plain_sandbox: Sandbox) -> None:
+    await plain_sandbox.run(shell("true"))
+    # What waits for the next command is a child of the agent too.
+    killed = "for stat in /proc/[0-9]*/stat; do read -r pid name state parent rest < $stat; "
+    killed += '[ "$parent" = $PPID ] && [ $pid != $$ ] && kill -9 $pid && echo $pid; done'
+    assert (await plain_sandbox.run(shell(killed))).stdout != b""
+    for number in range(3):
+        assert (await plain_sandbox.run(shell(f"echo {number}"))).stdout == f"{number}\n".encode()
+
+
+async def test_a_command_of_any_length_starts(plain_sandbox: Sandbox) -> None:
+    for size in (50_000, 100_000, 120_000):
+        finished = await plain_sandbox.run(
+            Command(["/bin/sh", "-c", "echo ${#LONG} ${#1}", "sh", "y" * size], env={"LONG": "x" * size})
+        )
+        assert finished.stdout == f"{size} {size}\n".encode()

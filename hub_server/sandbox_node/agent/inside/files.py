@@ -7,8 +7,8 @@ import os
 import stat
 
 from .frames import CHUNK, DATA, END_OF_DATA, REPLY, WINDOW, credit_frame, json_frame
-from .jobs import Refused
 from .loop import Loop
+from .starting import Refused
 
 TYPE_CHECKING = False  # typing itself takes long to import
 if TYPE_CHECKING:

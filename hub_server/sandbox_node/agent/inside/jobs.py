@@ -10,53 +10,12 @@ from . import kernel
 from .frames import CHUNK, ENDED, FAILED, STARTED, STDERR, STDOUT, WINDOW, credit_frame, json_frame
 from .loop import Loop
 from .signals import signal
+from .starting import Pipes, Refused
 
 TYPE_CHECKING = False  # typing itself takes long to import
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
-
-# What the agent does not want to die of, and no command may inherit; the last two are ignored by Python itself.
-IGNORED = (
-    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
-    signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGPIPE, signal.SIGXFSZ,
-)  # fmt: skip
-NOT_FOUND, NOT_EXECUTABLE = 127, 126
-
-
-class Refused(Exception):
-    """A request cannot be met; `kind` is for the node, the text for people."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind, self.message = kind, message
-
-
-class Pipes:
-    """The three pipes of a command. Its own ends are inherited by it alone."""
-
-    def __init__(self, *, with_input: bool) -> None:
-        self.input_fd: int | None = None
-        if with_input:
-            self.stdin, self.input_fd = os.pipe()
-            os.set_blocking(self.input_fd, False)
-        else:
-            self.stdin = os.open(os.devnull, os.O_RDONLY)
-        self.out_fd, self.stdout = os.pipe()
-        self.error_fd, self.stderr = os.pipe()
-        os.set_blocking(self.out_fd, False)
-        os.set_blocking(self.error_fd, False)
-
-    def close_inner(self) -> None:
-        """Close the command's ends, once it has them."""
-        for fd in (self.stdin, self.stdout, self.stderr):
-            os.close(fd)
-
-    def close_outer(self) -> None:
-        """Close our ends, of a command that did not come to be."""
-        for fd in (self.input_fd, self.out_fd, self.error_fd):
-            if fd is not None:
-                os.close(fd)
 
 
 class Job:
@@ -228,117 +187,6 @@ class Job:
                 if not data or self._credit <= 0:
                     break
                 self._pass_on(kind, data)
-
-
-class Starter:
-    """Starts commands as children of the agent."""
-
-    def __init__(self, jobs_cgroup_fds: list[int]) -> None:
-        self._cgroup_fds = jobs_cgroup_fds
-
-    def start(self, request: dict[str, Any], pipes: Pipes, keep: int | None = None) -> int:
-        """Return the process id of a new command.
-
-        `keep` is one more descriptor for it, as its 3; it is a helper of the agent then, which no command may read.
-
-        Raises:
-            Refused: there can be no more processes.
-        """
-        # A signal that comes before the command can die of it waits meanwhile, instead of being ignored as here.
-        signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
-        try:
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    self._become(request, pipes, keep)
-                finally:
-                    os._exit(NOT_EXECUTABLE)
-        except OSError as error:
-            raise Refused("no_process", f"no process can be started: {error.strerror}") from None
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
-        return pid
-
-    def _become(self, request: dict[str, Any], pipes: Pipes, keep: int | None) -> None:
-        signal.set_wakeup_fd(-1)
-        os.setsid()
-        os.dup2(pipes.stdin, 0)
-        os.dup2(pipes.stdout, 1)
-        os.dup2(pipes.stderr, 2)
-        for fd in self._cgroup_fds:
-            os.write(fd, b"0")
-        if keep is not None:
-            os.dup2(keep, 3)
-        # All other descriptors close when the command takes over; signals with a handler fall back then too.
-        for number in IGNORED:
-            signal.signal(number, signal.SIG_DFL)
-        kernel.keep_orphans()
-        if os.getppid() != 1:  # where no namespace ends with the agent, its commands do at least
-            kernel.end_with_parent()
-        try:
-            if request.get("user") is not None:
-                _become_user(request["user"])
-            os.chdir(request.get("cwd") or "/")
-        except OSError as error:
-            _complain(f"{error.filename or request.get('user')}: {error.strerror}")
-        if request.get("memory_bytes") is not None:
-            kernel.limit_memory(request["memory_bytes"])
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
-        if keep is not None:
-            kernel.stay_unreadable()
-        argv, env = request["argv"], request["env"]
-        try:
-            _execute(argv, env)
-        except OSError as error:
-            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-            _complain(f"{argv[0]}: {error.strerror}", code)
-
-
-def _become_user(user: str) -> None:
-    """Change to another user of the image, where that is mapped.
-
-    Raises:
-        OSError: it is not, or there is none of this name.
-    """
-    import pwd  # only here: few commands ask for a user
-
-    try:
-        entry = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
-        uid, gid = entry.pw_uid, entry.pw_gid
-    except KeyError:
-        if not user.isdigit():
-            raise OSError(2, "no such user", user) from None
-        uid = gid = int(user)
-    if uid != os.getuid():
-        os.setgroups([gid])
-        os.setgid(gid)
-        os.setuid(uid)
-
-
-def _execute(argv: list[str], env: dict[str, str]) -> None:
-    """Become the program, which is looked for where the command's PATH says.
-
-    os.execvpe does the same, but imports modules that the runtime of the agent is without.
-
-    Raises:
-        OSError: there is none, or none that can be run.
-    """
-    if "/" in argv[0]:
-        os.execve(argv[0], argv, env)  # noqa: S606  there is no shell between
-    problem = OSError(2, os.strerror(2))
-    for folder in env.get("PATH", os.defpath).split(":"):
-        try:
-            os.execve(f"{folder or '.'}/{argv[0]}", argv, env)  # noqa: S606
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            problem = error
-    raise problem
-
-
-def _complain(text: str, code: int = NOT_EXECUTABLE) -> None:
-    os.write(2, f"sandbox: {text}\n".encode())
-    os._exit(code)
 
 
 def _no_overrun(_job: Job) -> None:

@@ -9,9 +9,10 @@ import sys
 from . import frames, kernel
 from .files import Reading, Writing, facts
 from .frames import Malformed, json_frame, requested
-from .jobs import IGNORED, Job, Pipes, Refused, Starter, failed_frame, started_frame
+from .jobs import Job, failed_frame, started_frame
 from .loop import Loop, NodeGone
 from .signals import signal
+from .starting import IGNORED, Refused, Starter
 
 # Most sandboxes run a command or two and end: what those do not need is imported when something needs it.
 TYPE_CHECKING = False
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .snippets import Zygote
+    from .starting import Pipes
     from .streams import Listener, Stream
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -59,6 +61,7 @@ class Agent:
             if handler is not None:
                 handler(channel, requested(payload))
             elif kind == frames.WARM:
+                self._starter.prepare()
                 self._zygote().warm()
             elif kind == frames.PING:
                 self._loop.send_frame(frames.REPLY, channel, b"{}")
@@ -93,18 +96,9 @@ class Agent:
     # Commands.
 
     def _start(self, channel: int, request: dict[str, Any]) -> None:
-        try:
-            pipes = Pipes(with_input=bool(request.get("stdin")))
-        except OSError as error:
-            raise Refused("no_process", f"no command can be started: {error.strerror}") from None
-        try:
-            pid = self._starter.start(request, pipes)
-        except Refused:
-            pipes.close_outer()
-            raise
-        finally:
-            pipes.close_inner()
+        pid, pipes = self._starter.start(request)
         self._follow(channel, pid, pipes, request)
+        self._loop.after(0, self._starter.prepare)
 
     def _python(self, channel: int, request: dict[str, Any]) -> None:
         self._zygote().run(
@@ -151,6 +145,8 @@ class Agent:
         if job is not None:
             self._channels.pop(job.channel, None)
             job.finish(status, usage)
+        else:
+            self._starter.ended(pid)
 
     def _kill_everything(self, _job: Job) -> None:
         if os.getpid() == 1:

@@ -11,8 +11,8 @@ import socket
 from collections.abc import Callable
 
 from . import kernel
-from .jobs import Pipes, Refused, Starter
 from .loop import Loop
+from .starting import Pipes, Refused, Starter
 
 TYPE_CHECKING = False  # typing itself takes long to import
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pipes = Pipes(with_input=False)
         try:
-            self.pid = self._starter.start({"argv": _COMMAND, "env": self._environment}, pipes, keep=theirs.fileno())
+            self.pid = self._starter.start_helper({"argv": _COMMAND, "env": self._environment}, pipes, theirs.fileno())
         except Refused:
             ours.close()
             pipes.close_outer()

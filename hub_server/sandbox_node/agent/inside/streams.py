@@ -19,8 +19,8 @@ from .frames import (
     credit_frame,
     json_frame,
 )
-from .jobs import Refused
 from .loop import Loop
+from .starting import Refused
 
 _MOST_WAITING = 128
 _MOST_OPEN = 64  # connections to the node's proxy
