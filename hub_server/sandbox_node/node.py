@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hub_server.operation import logs
-from hub_server.sandbox_node.agent.inside import frames
 from hub_server.sandbox_node.backends import Backend, Confined, RootFilesystem
 from hub_server.sandbox_node.errors import Full, Gone, ImageNotThere, NotPossible, NotStarted, SandboxError
 from hub_server.sandbox_node.memory import MemoryHeadroom
@@ -23,7 +22,7 @@ from hub_server.sandbox_node.network.proxy import Outside
 from hub_server.sandbox_node.pool_plan import PoolSettings
 from hub_server.sandbox_node.pools import PoolCounts, Pools
 from hub_server.sandbox_node.resident import Resident
-from hub_server.sandbox_node.sandbox import Sandbox
+from hub_server.sandbox_node.sandbox import Sandbox, warm
 from hub_server.sandbox_node.specification import End, EndKind, Level, Shape
 from hub_server.sandbox_node.wire import CreateSandbox, EgressFacts, EgressPolicy, Event, SandboxFacts, State
 from hub_server.sandboxes.egress import BadPolicy, Policy
@@ -346,8 +345,7 @@ class Node:
             await confined.destroy()
             raise NotPossible(f"a sandbox got level {confined.enforcement.level.value} only")
         if not self.counts.waiting:
-            # There is time to start the Python that snippets are forked of.
-            confined.link.send(frames.frame(frames.WARM, 0))
+            warm(confined.link)  # there is time
         return Unused(confined, image)
 
     async def _destroy_unused(self, unused: Unused) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -15,6 +16,8 @@ from hub_server.sandbox_node.pool_plan import Decision, GiveUp, Hand, Item, Make
 from hub_server.sandbox_node.specification import Shape
 
 _TICK_S = 1.0
+# Who has just taken a sandbox uses it now: the next one is made when that is under way, unless somebody waits for it.
+_UNHURRIED_S = 0.06
 _VAIN = (ImageNotThere, NotPossible)  # errors that another attempt would not mend
 
 
@@ -51,6 +54,7 @@ class Pools(Generic[Item]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticking: asyncio.Task[None] | None = None
         self._closed = False
+        self._somebody_waits = asyncio.Event()
 
     @property
     def counts(self) -> PoolCounts:
@@ -74,6 +78,8 @@ class Pools(Generic[Item]):
         caller: asyncio.Future[Item] = asyncio.get_running_loop().create_future()
         self._callers[ticket] = caller
         self._advance()
+        if not caller.done():
+            self._somebody_waits.set()
         try:
             return await caller
         except asyncio.CancelledError:
@@ -130,6 +136,7 @@ class Pools(Generic[Item]):
             caller.set_result(item)
 
     async def _make_one(self, shape: Shape) -> None:
+        await self._take_time()
         try:
             item = await self._make(shape)
         except Full:
@@ -143,6 +150,12 @@ class Pools(Generic[Item]):
         else:
             self._plan.made(shape, item, self._clock())
         self._advance()
+
+    async def _take_time(self) -> None:
+        if not self._plan.queue:
+            self._somebody_waits.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._somebody_waits.wait(), _UNHURRIED_S)
 
     async def _destroy_idle(self, item: Item) -> None:
         await self._destroy_one(item)

@@ -23,7 +23,7 @@ from hub_server.sandbox_node.backends import Confined
 from hub_server.sandbox_node.collected import collect
 from hub_server.sandbox_node.connections import Stream
 from hub_server.sandbox_node.errors import FileRefused, Gone, NoSession, NotStarted, SessionTaken
-from hub_server.sandbox_node.link import GONE, Channel, Frame, decoded
+from hub_server.sandbox_node.link import GONE, AgentLink, Channel, Frame, decoded
 from hub_server.sandbox_node.sessions import Follower, Session, failure_of
 from hub_server.sandbox_node.specification import MEBIBYTE, Command, End, Ended, EndKind, Finished
 
@@ -32,6 +32,7 @@ MOST_FILE = 2 * 1024 * MEBIBYTE
 # For so long a command that ended is found by its name, and its end is told again.
 RETENTION_S = 300.0
 T = TypeVar("T")
+_WARM_WITHIN_S = 10.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -43,6 +44,19 @@ class FileFacts:
     kind: Literal["file", "directory", "other"]
     mode: int
     modified: float  # seconds since 1970
+
+
+def warm(link: AgentLink) -> None:
+    """Let a new sandbox do once what takes longest the first time: a shell is started, and the Python for snippets."""
+    channel = link.open()
+    channel.ask(frames.START, argv=["/bin/bash", "-c", ":"], env={"PATH": _PATH}, timeout_s=_WARM_WITHIN_S)
+    channel.close()  # nobody wants to know how it ended
+    warm_python(link)
+
+
+def warm_python(link: AgentLink) -> None:
+    """Let an agent start the process that snippets are forked of."""
+    link.send(frames.frame(frames.WARM, 0))
 
 
 class Sandbox:
@@ -111,7 +125,7 @@ class Sandbox:
 
     def warm_python(self) -> None:
         """Start the process that snippets are forked of, so that the first need not wait for it."""
-        self._link.send(frames.frame(frames.WARM, 0))
+        warm_python(self._link)
 
     def _check(self) -> None:
         if self.end.done():

@@ -33,7 +33,7 @@ from hub_server.sandbox_node.gateway.envelopes import (
 )
 
 KEEPALIVE_S = 10.0
-LINGER_S = 0.003  # with the first answer, for the next to go out with it
+LINGER_S = 0.003  # with the first answers, for the next to go out with them
 MOST_WAITING_BYTES = 1024**2  # of answers that the client has not taken; then the handler waits
 _log = logging.getLogger(__name__)
 
@@ -221,7 +221,7 @@ class _AnswerStream:
         self._something = asyncio.Event()
         self._room = asyncio.Event()
         self._linger: asyncio.TimerHandle | None = None
-        self._finished = self._gone = False
+        self._finished = self._gone = self._has_lingered = False
 
     async def run(self) -> None:
         """Write until the handler ended, its time is over or the client has gone."""
@@ -264,8 +264,8 @@ class _AnswerStream:
                 self._waiting += envelope(self._exchange.codec.encode(message))
                 if self._linger is None:
                     # A short command has ended by then, and its client wakes up once instead of thrice.
-                    self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._something.set)
-                else:
+                    self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._linger_no_more)
+                elif self._has_lingered:
                     self._something.set()
                 while len(self._waiting) > MOST_WAITING_BYTES:
                     self._room.clear()
@@ -287,6 +287,10 @@ class _AnswerStream:
     def _time_is_over(self, pump: asyncio.Task[None]) -> None:
         self._finish(RpcError(Code.DEADLINE_EXCEEDED, "the time of this call is over"))
         pump.cancel()
+
+    def _linger_no_more(self) -> None:
+        self._has_lingered = True
+        self._something.set()
 
     def _break_silence(self) -> None:
         self._waiting += self._keepalive

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .streams import Listener, Stream
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_UNHURRIED_S = 0.05  # after the start of a command that runs on
 
 
 class Agent:
@@ -61,7 +62,6 @@ class Agent:
             if handler is not None:
                 handler(channel, requested(payload))
             elif kind == frames.WARM:
-                self._starter.prepare()
                 self._zygote().warm()
             elif kind == frames.PING:
                 self._loop.send_frame(frames.REPLY, channel, b"{}")
@@ -98,7 +98,7 @@ class Agent:
     def _start(self, channel: int, request: dict[str, Any]) -> None:
         pid, pipes = self._starter.start(request)
         self._follow(channel, pid, pipes, request)
-        self._loop.after(0, self._starter.prepare)
+        self._loop.after(_UNHURRIED_S, self._starter.prepare)
 
     def _python(self, channel: int, request: dict[str, Any]) -> None:
         self._zygote().run(
@@ -145,6 +145,8 @@ class Agent:
         if job is not None:
             self._channels.pop(job.channel, None)
             job.finish(status, usage)
+            # Not before: while a command starts, it should have the processor.
+            self._loop.after(0, self._starter.prepare)
         else:
             self._starter.ended(pid)
 

@@ -68,15 +68,15 @@ class Spare:
     def __init__(self, pid: int, pipes: Pipes, control_fd: int) -> None:
         self.pid, self.pipes, self._control_fd = pid, pipes, control_fd
 
-    def take(self, request: dict[str, Any]) -> bool:
-        """Let it become what a request asks for; False where it is gone, and nothing was started."""
+    def take(self, told: bytes, *, with_input: bool) -> bool:
+        """Let it become what it is told, a packed request; False where it is gone, and nothing was started."""
         try:
-            os.write(self._control_fd, _packed(request))
+            os.write(self._control_fd, told)
         except OSError:
             self.discard()
             return False
         os.close(self._control_fd)
-        if not request.get("stdin"):
+        if not with_input:
             assert self.pipes.input_fd is not None
             os.close(self.pipes.input_fd)  # it reads an empty input
             self.pipes.input_fd = None
@@ -101,13 +101,15 @@ class Starter:
         Raises:
             Refused: there can be no more processes or descriptors.
         """
-        spare = self._spare
-        if spare is not None and len(_packed(request)) <= _MOST_TOLD:
-            self._spare = None
-            if spare.take(request):
-                return spare.pid, spare.pipes
+        spare, with_input = self._spare, bool(request.get("stdin"))
+        if spare is not None:
+            told = _packed(request)
+            if len(told) <= _MOST_TOLD:
+                self._spare = None
+                if spare.take(told, with_input=with_input):
+                    return spare.pid, spare.pipes
         try:
-            pipes = Pipes(with_input=bool(request.get("stdin")))
+            pipes = Pipes(with_input=with_input)
         except OSError as error:
             raise Refused("no_process", f"no command can be started: {error.strerror}") from None
         try:
