@@ -323,7 +323,7 @@ async def test_what_is_made_ahead_for_the_next_command_holds_no_pipe_of_another(
 async def test_commands_start_after_one_that_killed_all_it_could(plain_sandbox: Sandbox) -> None:
     await plain_sandbox.run(shell("true"))
     # What waits for the next command is a child of the agent too.
-    killed = "for stat in /proc/[0-9]*/stat; do read -r pid name state parent rest < $stat; "
+    killed = "sleep 0.3; for stat in /proc/[0-9]*/stat; do read -r pid name state parent rest < $stat; "
     killed += '[ "$parent" = $PPID ] && [ $pid != $$ ] && kill -9 $pid && echo $pid; done'
     assert (await plain_sandbox.run(shell(killed))).stdout != b""
     for number in range(3):
