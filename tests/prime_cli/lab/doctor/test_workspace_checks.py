@@ -85,7 +85,7 @@ def test_a_training_file_that_would_be_refused_is_named_with_the_key(around: Sur
 def test_environments_that_are_named_and_not_here_are_told_with_how_to_write_them(around: Surroundings) -> None:
     (finding,) = [finding for finding in check_configs(around) if finding.level == "warning"]
     assert "reverse-text (configs/rl/reverse-text.toml)" in finding.message
-    assert finding.hint == "prime env init guess-letter --template guess-letter"
+    assert finding.hint == "prime env init code-tests --template code-tests"
 
 
 def test_a_folder_without_a_project_or_its_module_fails(around: Surroundings) -> None:
