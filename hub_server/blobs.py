@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from prime_cli.core.files import flush
+
 _GONE_SUFFIX = ".gone"
 _CHUNK_BYTES = 1024**2
 # A disk brings several files to rest in the time of one; these threads wait for it beside the one that answers.
@@ -177,8 +179,8 @@ class FolderBlobs:
         for writer in (last, *others):
             writer.flush()
         *folders, folder = {writer.name_in(self._folder_of(writer.sha256)) for writer in writers}
-        flushing = [_flushers.submit(_flush_folder, other) for other in folders]
-        _flush_folder(folder)
+        flushing = [_flushers.submit(flush, other) for other in folders]
+        flush(folder)
         for flushed in flushing:
             flushed.result()
 
@@ -188,7 +190,7 @@ class FolderBlobs:
         if folder not in self._folders_on_disk:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder, mode=0o700)
-            _flush_folder(str(self._blobs))
+            flush(self._blobs)
             self._folders_on_disk.add(folder)
         return folder
 
@@ -309,12 +311,3 @@ def remove_if_old(path: Path, grace: timedelta) -> int | None:
             path.unlink()
             return found.st_size
     return None
-
-
-def _flush_folder(folder: str) -> None:
-    """Make a rename inside `folder` survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import tempfile
 import time
@@ -53,12 +52,3 @@ def locked(path: Path, words: str) -> Iterator[None]:
         except BlockingIOError:
             raise NotServing(words, hint="wait until it has ended, and try again") from None
         yield
-
-
-def flush_folder(folder: Path) -> None:
-    """Make the names in a folder survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

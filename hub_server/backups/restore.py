@@ -15,7 +15,7 @@ from pathlib import Path
 from alembic.util import CommandError
 from sqlalchemy.exc import SQLAlchemyError
 
-from hub_server.backups.asides import flush_folder, folder_beside
+from hub_server.backups.asides import folder_beside
 from hub_server.backups.rows import Filling, is_empty, read_table, revision_of
 from hub_server.backups.sources import Verified, open_source
 from hub_server.blobs import BlobStore
@@ -23,7 +23,7 @@ from hub_server.database import Database
 from hub_server.errors import NotServing
 from hub_server.open_blobs import open_blobs
 from hub_server.settings import RESTORING
-from prime_cli.core.files import write_bytes_atomically
+from prime_cli.core.files import flush, write_bytes_atomically
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ def restore(
             _fill(backup, f"sqlite:///{aside / 'hub.db'}", aside)
         if is_cut_off:
             shutil.rmtree(data_dir)
-        flush_folder(aside)
+        flush(aside)
         os.rename(aside, data_dir)
-        flush_folder(data_dir.parent)
+        flush(data_dir.parent)
         if database_url is not None:
             _fill(backup, database_url, data_dir)
             (data_dir / RESTORING).unlink()

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, BinaryIO, Protocol, Self
 
-from hub_server.backups.asides import flush_folder, folder_beside, locked
+from hub_server.backups.asides import folder_beside, locked
 from hub_server.backups.manifest import BLOB_LIST, MANIFEST, Manifest, unpack_blob_list
 from hub_server.blobs import FolderBlobs
 from hub_server.errors import NotServing
-from prime_cli.core.files import write_text_atomically
+from prime_cli.core.files import flush, write_text_atomically
 
 SNAPSHOTS = "snapshots"
 BLOBS = "blobs"
@@ -124,7 +124,7 @@ class TarTarget:
         self._file.flush()
         os.fsync(self._file.fileno())
         os.rename(self._partial, self._path)
-        flush_folder(self._path.parent)
+        flush(self._path.parent)
         return self._path
 
     def _add(self, name: str, file: IO[bytes], size: int) -> None:
@@ -190,15 +190,15 @@ class FolderTarget:
             shutil.copyfileobj(source, file)
             file.flush()
             os.fsync(file.fileno())
-        flush_folder(final.parent)
+        flush(final.parent)
 
     def finish(self, manifest: Manifest) -> Path:
         """Write the manifest and give the backup its name among the others."""
         write_text_atomically(self._aside / MANIFEST, manifest.model_dump_json(indent=2), mode=0o600)
-        flush_folder(self._aside)
+        flush(self._aside)
         final = self._snapshots / self._name
         os.rename(self._aside, final)
-        flush_folder(self._snapshots)
+        flush(self._snapshots)
         return final
 
     def prune(self, keep: int) -> int:

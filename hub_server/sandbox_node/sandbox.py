@@ -51,11 +51,6 @@ def warm(link: AgentLink) -> None:
     channel = link.open()
     channel.ask(frames.START, argv=["/bin/bash", "-c", ":"], env={"PATH": _PATH}, timeout_s=_WARM_WITHIN_S)
     channel.close()  # nobody wants to know how it ended
-    warm_python(link)
-
-
-def warm_python(link: AgentLink) -> None:
-    """Let an agent start the process that snippets are forked of."""
     link.send(frames.frame(frames.WARM, 0))
 
 
@@ -122,10 +117,6 @@ class Sandbox:
             return False
         finally:
             channel.close()
-
-    def warm_python(self) -> None:
-        """Start the process that snippets are forked of, so that the first need not wait for it."""
-        warm_python(self._link)
 
     def _check(self) -> None:
         if self.end.done():

@@ -64,12 +64,12 @@ def directory_written_aside(final: Path, *, durable: bool = False) -> Iterator[P
         yield aside
         if durable:
             for path in [*aside.rglob("*"), aside]:
-                _flush(path)
+                flush(path)
         if final.exists():
             shutil.rmtree(final)
         os.replace(aside, final)
         if durable:
-            _flush(final.parent)
+            flush(final.parent)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
@@ -81,7 +81,8 @@ def remove_directory_at_once(folder: Path) -> None:
         os.replace(folder, Path(aside) / folder.name)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path | str) -> None:
+    """Make a file, or the names in a folder, survive a loss of power."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

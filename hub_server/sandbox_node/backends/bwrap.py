@@ -59,12 +59,20 @@ class BwrapBackend:
         stage.mkdir(exist_ok=True)
         setup = orders.Setup("", bwrap, str(made.folder), list(made.command), stage=str(stage))
         backend = cls(setup, program, await start_launcher(setup, program))
-        try:
-            await backend.examine()
-        except SandboxError as problem:
-            await backend.close()
-            raise NotPossible(f"bubblewrap makes no sandbox here: {problem.detail}", problem.hint) from problem
+        await backend.prove("bubblewrap")
         return backend
+
+    async def prove(self, maker: str) -> None:
+        """Examine what this host gives, and close what gives nothing. `maker` is what sandboxes are made with.
+
+        Raises:
+            NotPossible: no sandbox can be made here; says why.
+        """
+        try:
+            await self.examine()
+        except SandboxError as problem:
+            await self.close()
+            raise NotPossible(f"{maker} makes no sandbox here: {problem.detail}", problem.hint) from problem
 
     async def examine(self) -> None:
         """Make a sandbox, look from inside and outside at what holds it, and set the level by that.
@@ -75,11 +83,11 @@ class BwrapBackend:
         first = await self.create("first", HOST_IMAGE, Limits())
         try:
             inside = Sandbox("first", HOST_IMAGE.name, first, {})
-            status = dict(line.split(":\t", 1) for line in (await _text(inside, "/proc/self/status")).splitlines())
+            status = dict(line.split(":\t", 1) for line in (await text_of(inside, "/proc/self/status")).splitlines())
             more = int(status["CapBnd"], 16) & ~sum(1 << number for number in build.CAPABILITIES.values())
             if (status["Seccomp"], status["NoNewPrivs"], more) != ("2", "1", 0):
                 raise NotPossible("a sandbox made here has no filter of system calls, or more capabilities than it may")
-            own_uid = int((await _text(inside, "/proc/self/uid_map")).split()[1]) not in (0, os.geteuid())
+            own_uid = int((await text_of(inside, "/proc/self/uid_map")).split()[1]) not in (0, os.geteuid())
             held = self._groups is not None and self._groups.hold("first")
             self.level = Level.CONTAINER if own_uid and held else Level.RESTRICTED
         finally:
@@ -196,7 +204,8 @@ class BwrapSandbox:
         return self._groups.oom_kills(self._id) if self._groups is not None else None
 
 
-async def _text(sandbox: Sandbox, path: str) -> str:
+async def text_of(sandbox: Sandbox, path: str) -> str:
+    """Return a file of a sandbox as text."""
     return b"".join([part async for part in sandbox.read_file(path)]).decode()
 
 

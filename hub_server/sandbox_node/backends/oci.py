@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hub_server.sandbox_node import seccomp
-from hub_server.sandbox_node.backends.bwrap import HOST_IMAGE, BwrapBackend, start_launcher
-from hub_server.sandbox_node.errors import NotPossible, SandboxError
+from hub_server.sandbox_node.backends.bwrap import HOST_IMAGE, BwrapBackend, start_launcher, text_of
+from hub_server.sandbox_node.errors import NotPossible
 from hub_server.sandbox_node.launcher import orders, runtime
 from hub_server.sandbox_node.launcher.client import LauncherClient
 from hub_server.sandbox_node.launcher.oci import Kind
@@ -97,11 +97,7 @@ class OciBackend(BwrapBackend):
         made = await asyncio.to_thread(runtime.prepare, folder)
         setup = orders.Setup("", "", str(made.folder), list(made.command), found.kind.value, found.path)
         backend = cls(setup, program, await start_launcher(setup, program), found)
-        try:
-            await backend.examine()
-        except SandboxError as problem:
-            await backend.close()
-            raise NotPossible(f"{found.kind.value} makes no sandbox here: {problem.detail}", problem.hint) from problem
+        await backend.prove(found.kind.value)
         return backend
 
     async def examine(self) -> None:
@@ -116,8 +112,7 @@ class OciBackend(BwrapBackend):
         first = await self.create("first", HOST_IMAGE, Limits())
         try:
             inside = Sandbox("first", HOST_IMAGE.name, first, {})
-            kernel = b"".join([chunk async for chunk in inside.read_file("/proc/version")]).decode()
-            if platform.release() in kernel:
+            if platform.release() in await text_of(inside, "/proc/version"):
                 raise NotPossible("what calls itself gVisor here runs sandboxes on the host's own kernel")
             held = self._groups is not None and self._groups.hold("first")
             self.level = Level.GVISOR if held else Level.RESTRICTED

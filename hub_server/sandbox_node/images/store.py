@@ -35,7 +35,7 @@ from hub_server.sandbox_node.images.debian import make_debian_archive
 from hub_server.sandbox_node.images.layouts import read_layout
 from hub_server.sandbox_node.images.references import HOST, normalised
 from hub_server.sandbox_node.images.unpacking import UnpackLimits, unpack
-from prime_cli.core.files import write_json_atomically
+from prime_cli.core.files import flush, write_json_atomically
 
 _FORMAT = 1
 _HOST_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -186,7 +186,7 @@ class ImageStore:
                 if not made.exists():  # it was removed meanwhile
                     raise ImageRefused(f"{name} was removed while it was imported", "import it again")
                 os.replace(made, content)
-                _flush_folder(content.parent)
+                flush(content.parent)
             names.aliases.pop(name, None)
             replaced = names.images.get(name)
             names.images[name] = entry
@@ -332,11 +332,3 @@ def _nameable(name: str) -> str:
     if normal == HOST:
         raise ImageRefused(f"{HOST} is the name of the host's own system", "choose another name")
     return normal
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
