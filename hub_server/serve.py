@@ -30,7 +30,7 @@ from hub_server.operation.listening import Server, listening, only_server_of, ur
 from hub_server.operation.logs import LogFormat, LogLevel
 from hub_server.rate_limits import RateLimiter
 from hub_server.sandboxes.beside import SandboxOptions, node_beside
-from hub_server.sandboxes.fleet import Fleet
+from hub_server.sandboxes.fleet import Fleet, default_egress
 from hub_server.secrets.keys import open_vault
 from hub_server.services import Services
 from hub_server.settings import open_settings
@@ -104,7 +104,7 @@ def serve(
         limiter = RateLimiter(enabled=rate_limits)
         signer = Signer(settings.signing_secret)
         sandboxes = sandboxes or SandboxOptions(beside=False)
-        fleet = Fleet(database, vault, sandboxes.min_level)
+        fleet = Fleet(database, vault, sandboxes.min_level, default_egress(sandboxes.allow))
         attestations = AttestationVerifier(trust_root)
         services = Services(settings, database, blobs, signer, vault, fleet, limiter=limiter, attestations=attestations)
         serving = Serving(

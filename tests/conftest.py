@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from prime_cli.core.output import set_mode
+
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and so would every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -18,6 +20,7 @@ def _home_of_their_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
     monkeypatch.setenv("PRIME_DISABLE_KEYRING", "1")
     for name in ("PRIME_API_KEY", "PRIME_API_BASE_URL", "PRIME_BASE_URL", "PRIME_CONTEXT", "VIRTUAL_ENV"):
         monkeypatch.delenv(name, raising=False)
+    set_mode(plain=False, as_json=False)  # which an earlier test's command may have set otherwise
 
 
 @pytest.fixture(scope="session")

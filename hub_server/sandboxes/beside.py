@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hub_server.operation import logs
@@ -33,12 +33,16 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
 @dataclass(frozen=True)
 class SandboxOptions:
-    """How a hub has sandboxes: on a node beside itself, unless that is turned off, and from which level on."""
+    """How a hub has sandboxes: on a node beside itself, unless that is turned off, and from which level on.
+
+    `allow` is the allowlist of those for which none is given, nor a denylist.
+    """
 
     beside: bool = True
     min_level: Level = Level.CONTAINER
     port: int = 0
     public_url: str = ""
+    allow: Sequence[str] = ()
 
 
 @contextlib.contextmanager

@@ -16,13 +16,14 @@ from sqlalchemy.orm import Session
 
 from hub_server.accounts.tables import User
 from hub_server.database import Database
-from hub_server.errors import NotFound, Refusal, Unavailable
+from hub_server.errors import NotFound, NotServing, Refusal, Unavailable
 from hub_server.ids import new_id
 from hub_server.operation import logs
 from hub_server.sandbox_node.specification import GIBIBYTE, EndKind, Level
 from hub_server.sandbox_node.wire import CreateSandbox, SandboxFacts, WireEnd, WireLimits
 from hub_server.sandboxes import nodes, service
 from hub_server.sandboxes.bodies import NewSandbox
+from hub_server.sandboxes.egress import BadPolicy, Policy
 from hub_server.sandboxes.node_client import NodeClient, NodeSilent
 from hub_server.sandboxes.nodes import Offer, Reach, Strays
 from hub_server.sandboxes.tables import Sandbox, SandboxNode
@@ -54,6 +55,7 @@ class Fleet:
     database: Database
     vault: Vault
     least: Level = Level.CONTAINER
+    allow: Sequence[str] | None = None  # whom a sandbox may reach for which nothing was said; None: nobody
     client: NodeClient = field(default_factory=NodeClient)
     strays: Strays = field(default_factory=Strays)
     # Signs of life must not wait behind a thousand creations.
@@ -72,6 +74,8 @@ class Fleet:
             Unavailable: there is no node, or none answers.
             Malformed: no node can give what is asked.
         """
+        if new.egress is None and self.allow is not None:
+            new = new.model_copy(update={"network_allowlist": list(self.allow)})
         plan = self._quick_plan(user, new)
         if plan is None:
             plan = await run_in_threadpool(self._plan, user, new)
@@ -275,6 +279,20 @@ class Fleet:
     def _again(self, sandbox_id: str) -> Sandbox:
         with self.database.read() as session:
             return session.get_one(Sandbox, sandbox_id)
+
+
+def default_egress(allow: Sequence[str]) -> Sequence[str] | None:
+    """Return the allowlist of sandboxes for which nothing is said, each entry in its one spelling; None: there is none.
+
+    Raises:
+        NotServing: one of the entries is none.
+    """
+    if not allow:
+        return None
+    try:
+        return Policy.parse(list(allow), None).as_wire()["allowlist"]
+    except BadPolicy as error:
+        raise NotServing(f"--sandboxes-allow: {error}") from None
 
 
 def _wanted(new: NewSandbox, owner_id: str) -> CreateSandbox:

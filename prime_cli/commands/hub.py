@@ -55,6 +55,10 @@ def serve(
     sandboxes_url: Annotated[
         str, typer.Option(metavar="URL", help="Where others reach this machine's sandboxes, behind a proxy.")
     ] = "",
+    sandboxes_allow: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="Whom sandboxes may reach whose makers say nothing; may be repeated."),
+    ] = None,
     ready_file: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Write {url, pid, admin_key_path} here once it answers.")
     ] = None,
@@ -116,7 +120,9 @@ def serve(
             time_s=checks_timeout,
             memory_mib=checks_memory,
         ),
-        sandboxes=SandboxOptions(sandboxes, Level(sandboxes_min_level), sandboxes_port, sandboxes_url),
+        sandboxes=SandboxOptions(
+            sandboxes, Level(sandboxes_min_level), sandboxes_port, sandboxes_url, tuple(sandboxes_allow or ())
+        ),
         on_ready=partial(_say_ready, with_notes=log_format == "text"),
     )
 

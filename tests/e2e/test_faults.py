@@ -172,6 +172,7 @@ def test_killing_the_launcher_leaves_nothing_behind(training: RunningTraining) -
     assert_gone(family)
 
 
+@pytest.mark.slow
 def test_ctrl_z_pauses_the_whole_run_and_no_process_goes_on_beside_a_launcher_that_is_stopped(
     workspace: Path, tiny_model: Path
 ) -> None:

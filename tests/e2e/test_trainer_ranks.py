@@ -36,6 +36,7 @@ lora = {{ rank = 4 }}
 """
 
 
+@pytest.mark.slow
 def test_two_ranks_train_an_adapter_that_is_exported_beside_the_merged_weights(
     prime: Prime, workspace: Path, tiny_model: Path
 ) -> None:

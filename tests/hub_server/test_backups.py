@@ -26,6 +26,7 @@ from hub_server.backups.targets import FolderTarget
 from hub_server.database import Base, Database
 from hub_server.errors import NotServing
 from hub_server.garbage import collect_garbage
+from tests.fake_sandbox_node import create, fake_node
 from tests.postgres import Postgres
 from tests.running_hub import PRIME, Push, RunningHub, answer, make_wheel, sha256, start_hub
 
@@ -118,6 +119,29 @@ def test_a_backup_of_a_running_hub_restores_to_one_that_answers_the_same(tmp_pat
         assert shown_by(again) == before
         with again.client(again.admin_key) as client:
             assert Push(client, "kept", "0.3.0").run().is_success, "an upload that was cut off is taken again"
+    finally:
+        again.end()
+
+
+def test_sandboxes_come_back_as_rows_and_can_be_ended_without_their_node(tmp_path: Path) -> None:
+    hub = start_hub(tmp_path / "data")
+    try:
+        with fake_node() as node, hub.client(hub.admin_key) as client:
+            node.register(hub)
+            made = create(client, labels=["kept", "of a backup"], environment_vars={"A": "b"})
+            before = answer(client.get(f"/sandbox/{made['id']}"))
+            done = prime("hub", "backup", str(tmp_path / "backup.tar"), "--data-dir", str(hub.data_dir))
+            assert done.returncode == 0, done.stderr
+    finally:
+        hub.end()
+    restored = prime("hub", "restore", str(tmp_path / "backup.tar"), "--data-dir", str(tmp_path / "restored"))
+    assert restored.returncode == 0, restored.stderr
+    again = start_hub(tmp_path / "restored")
+    try:
+        with again.client(again.admin_key) as client:
+            assert answer(client.get(f"/sandbox/{made['id']}")) == before
+            answer(client.delete(f"/sandbox/{made['id']}"))
+            assert answer(client.get(f"/sandbox/{made['id']}"))["status"] == "TERMINATED"
     finally:
         again.end()
 

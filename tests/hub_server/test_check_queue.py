@@ -42,7 +42,8 @@ def queue(database: Database, release_id: str = "v1") -> str:
     """Queue the check of a version as publishing does, and return its id."""
     with database.write() as session:
         service.queue_first_check(session, release_id, {})
-        return session.scalars(select(Check.id).order_by(Check.queued_at.desc(), Check.id)).first() or ""
+        own = select(Check.id).where(Check.release_id == release_id)
+        return session.scalars(own.order_by(Check.queued_at.desc(), Check.id)).first() or ""
 
 
 def claim(database: Database, runner: str) -> Check | None:

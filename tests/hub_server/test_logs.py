@@ -8,6 +8,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,5 +165,8 @@ def test_monitors_are_logged_only_for_debugging(hub: RunningHub, talkative: Runn
     for running in (hub, talkative):
         for path in ("/healthz", "/readyz"):
             assert httpx.get(running.url + path, trust_env=False).is_success
+    deadline = time.monotonic() + 10
+    while "/readyz" not in {line["route"] for line in requests_of(talkative)}:  # written once the answer is on its way
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     assert "/readyz" not in hub.log
-    assert "/readyz" in {line["route"] for line in requests_of(talkative)}

@@ -197,16 +197,17 @@ class VersionOne(Groups):
         elif name == "cpu":
             outer.joinpath("cpu.cfs_period_us").write_text(str(_PERIOD_US))
             outer.joinpath("cpu.cfs_quota_us").write_text(str(_quota_us(limits)))
+            _allow_burst(outer / "cpu.cfs_burst_us", limits)
 
     def oom_kills(self, sandbox: str) -> int | None:
         """Return how many processes of the sandbox were killed for want of memory."""
-        jobs = _field(self.homes["memory"] / sandbox / JOBS / "memory.oom_control", "oom_kill")
+        jobs = _field(f"{self.homes['memory']}/{sandbox}/{JOBS}/memory.oom_control", b"oom_kill")
         agent = self.agent_oom_kills(sandbox)
         return None if jobs is None and agent is None else (jobs or 0) + (agent or 0)
 
     def agent_oom_kills(self, sandbox: str) -> int | None:
         """Return how many processes of the sandbox were killed for want of memory and were none of its jobs."""
-        return _field(self.homes["memory"] / sandbox / "memory.oom_control", "oom_kill")
+        return _field(f"{self.homes['memory']}/{sandbox}/memory.oom_control", b"oom_kill")
 
     def memory_bytes(self, sandbox: str) -> int | None:
         """Return how much memory the sandbox holds now."""
@@ -264,6 +265,7 @@ class VersionTwo(Groups):
             outer.joinpath(JOBS, "pids.max").write_text(str(limits.processes))
         elif name == "cpu":
             outer.joinpath("cpu.max").write_text(f"{_quota_us(limits)} {_PERIOD_US}")
+            _allow_burst(outer / "cpu.max.burst", limits)
 
     def _limit_all(self, name: str, home: Path, host: Host) -> None:
         if name == "memory":
@@ -273,11 +275,11 @@ class VersionTwo(Groups):
 
     def oom_kills(self, sandbox: str) -> int | None:
         """Return how many processes of the sandbox were killed for want of memory."""
-        return _field(self.homes["memory"] / sandbox / "memory.events", "oom_kill")  # counts what is below it too
+        return _field(f"{self.homes['memory']}/{sandbox}/memory.events", b"oom_kill")  # counts what is below it too
 
     def agent_oom_kills(self, sandbox: str) -> int | None:
         """Return how many processes of the sandbox were killed for want of memory and were none of its jobs."""
-        return _field(self.homes["memory"] / sandbox / "agent" / "memory.events", "oom_kill")
+        return _field(f"{self.homes['memory']}/{sandbox}/agent/memory.events", b"oom_kill")
 
     def memory_bytes(self, sandbox: str) -> int | None:
         """Return how much memory the sandbox holds now."""
@@ -340,16 +342,37 @@ def _quota_us(limits: Limits) -> int:
     return max(1000, int(limits.cpu_cores * _PERIOD_US))
 
 
+def _allow_burst(file: Path, limits: Limits) -> None:
+    """Let a group use later what it did not use of its share, up to that of one period, where the kernel can (5.14).
+
+    Without it a command that needs two processors for a few milliseconds may wait for the rest of a period, although
+    its sandbox did nothing before.
+    """
+    if file.exists():
+        file.write_text(str(_quota_us(limits)))
+
+
 def _number(file: Path) -> int | None:
-    try:
-        return int(file.read_text())
-    except OSError:
-        return None
+    content = _content(str(file))
+    return None if content is None else int(content)
 
 
-def _field(file: Path, name: str) -> int | None:
+def _field(file: str, name: bytes) -> int | None:
+    content = _content(file)
+    if content is None:
+        return None
+    return next((int(line.split()[1]) for line in content.splitlines() if line.startswith(name + b" ")), None)
+
+
+def _content(file: str) -> bytes | None:
+    """Return what a file of the kernel's holds. Each start of a command asks, so it is read without path or stream."""
     try:
-        lines = file.read_text().splitlines()
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
-    return next((int(line.split()[1]) for line in lines if line.startswith(name + " ")), None)
+    try:
+        return os.read(fd, 65536)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)

@@ -73,3 +73,5 @@ def _copy(source: Path, target: Path) -> None:
     elif stat.S_ISREG(facts.st_mode) and facts.st_mode & 0o004 and facts.st_size <= _MOST_BYTES:
         shutil.copyfile(source, target)
         target.chmod(0o755 if facts.st_mode & 0o001 else 0o644)
+        # What was compiled of it and lies in /usr would be stale, as Python's sitecustomize for each start of Python.
+        os.utime(target, ns=(facts.st_atime_ns, facts.st_mtime_ns))

@@ -72,7 +72,8 @@ class Storm:
                 await self._execute(node, name)
                 await self._kill_something()
             # Some are left to their own: those that ended by a kill, and those that the next node has to remove.
-            if made == "200" and self.chance.random() < 0.9:
+            # With no kills there is no next node either, and they would fill this one.
+            if made == "200" and (not self.kills or self.chance.random() < 0.9):
                 await self._delete(node, name)
 
     async def _execute(self, node: RunningNode, name: str) -> None:

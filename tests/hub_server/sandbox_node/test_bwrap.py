@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from hub_server.sandbox_node.backends import RootFilesystem
 from hub_server.sandbox_node.backends.bwrap import HOST_IMAGE, BwrapBackend
 from hub_server.sandbox_node.errors import NotPossible, NotStarted
 from hub_server.sandbox_node.sandbox import Sandbox
+from hub_server.sandbox_node.sessions import Output
 from hub_server.sandbox_node.specification import (
     MEBIBYTE,
     Command,
@@ -88,6 +90,26 @@ async def test_a_command_runs_as_root_of_a_system_of_its_own(sandbox: Sandbox) -
     assert (uid, hostname, etc) == ("0", "sandbox", "sandbox")
     assert int(pid) < 50
     assert "Permission denied" in denied
+
+
+async def test_no_request_waits_for_one_that_does_not_read(sandbox: Sandbox) -> None:
+    """Who has very many pipes gets small ones, which a long request does not fit into at once."""
+    many = "import os, resource, time\n"
+    many += "resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))\n"
+    many += "kept = [os.pipe() for _ in range(1500)]\nprint(len(kept), flush=True)\ntime.sleep(30)\n"
+    session, follower = await sandbox.start_followed(Command(["python3", "-c", many]))
+    with follower:
+        assert isinstance(await asyncio.wait_for(follower.next(), 10), Output)
+        async with asyncio.timeout(30):
+            for _ in range(3):
+                long = await sandbox.run(Command(["sh", "-c", "echo ${#LONG}"], env={"LONG": "x" * 50_000}))
+                assert long.stdout == b"50000\n"
+        await session.signal(signal.SIGKILL)
+
+
+async def test_files_of_etc_keep_their_times_for_what_was_compiled_of_them(sandbox: Sandbox) -> None:
+    finished = await shell(sandbox, "stat -c %Y /etc/profile")
+    assert int(finished.stdout) == int(Path("/etc/profile").stat().st_mtime)
 
 
 async def test_it_does_not_tell_where_the_node_keeps_its_files(sandbox: Sandbox, runtime_folder: Path) -> None:

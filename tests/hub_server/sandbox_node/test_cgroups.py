@@ -77,6 +77,8 @@ def test_version_two_is_used_where_it_has_the_controllers(tmp_path: Path, monkey
     def mkdir(path: Path, *arguments: Any, **more: Any) -> None:
         with_kernel(path, *arguments, **more)
         path.joinpath("cgroup.procs").touch()  # as the kernel does
+        if path.name == "one":
+            path.joinpath("cpu.max.burst").touch()
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
@@ -96,6 +98,7 @@ def test_version_two_is_used_where_it_has_the_controllers(tmp_path: Path, monkey
         "memory.max": str(164 * MEBIBYTE),
         "pids.max": "46",
         "cpu.max": "150000 100000",
+        "cpu.max.burst": "150000",
         "agent/cgroup.procs": "0",
         "jobs/memory.max": str(100 * MEBIBYTE),
         "jobs/pids.max": "30",
@@ -122,6 +125,24 @@ def test_all_sandboxes_together_leave_the_host_some_memory_and_processes(real: c
     memory, processes = (int((real.homes[name.split(".")[0]] / name).read_text()) for name in names)
     assert 0 < memory < host.memory_bytes
     assert 0 < processes < host.processes
+
+
+def test_processor_time_that_was_not_used_may_be_used_later(real: cgroups.Groups) -> None:
+    quota, burst = ("cpu.cfs_quota_us", "cpu.cfs_burst_us") if real.version == 1 else ("cpu.max", "cpu.max.burst")
+    group = real.homes["cpu"] / "one"
+    child = os.fork()
+    if child == 0:
+        try:
+            for fd in real.make("one", LIMITS):
+                os.close(fd)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert (group / quota).exists()
+    if not (group / burst).exists():
+        pytest.skip("the kernel knows no burst of processor time (5.14)")
+    assert (group / burst).read_text().split()[0] == (group / quota).read_text().split()[0]
+    assert real.remove("one")
 
 
 def test_groups_hold_a_process_until_it_has_ended(real: cgroups.Groups) -> None:

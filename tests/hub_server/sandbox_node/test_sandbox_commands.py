@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hub_server.sandbox_node.batches import Batch, run_batch
-from hub_server.sandbox_node.errors import Gone, NoSession, SessionTaken
+from hub_server.sandbox_node.errors import Gone, NoSession, NotStarted, SessionTaken
 from hub_server.sandbox_node.sandbox import Sandbox
 from hub_server.sandbox_node.sessions import Output, Session
 from hub_server.sandbox_node.specification import Command, End, Ended, EndKind
@@ -328,6 +329,88 @@ async def test_commands_start_after_one_that_killed_all_it_could(plain_sandbox: 
     assert (await plain_sandbox.run(shell(killed))).stdout != b""
     for number in range(3):
         assert (await plain_sandbox.run(shell(f"echo {number}"))).stdout == f"{number}\n".encode()
+
+
+# Sends a signal to all that run this agent's program, which is what waits for commands and what forks it.
+SIGNAL_ALL = """
+for folder in /proc/[0-9]*; do
+    [ $folder = /proc/$PPID ] && continue
+    if cmp -s /proc/$PPID/cmdline $folder/cmdline; then kill -SIGNAL ${folder#/proc/} && echo ${folder#/proc/}; fi
+done
+"""
+
+
+async def test_a_command_that_stopped_all_it_could_stops_no_later_one(plain_sandbox: Sandbox) -> None:
+    await plain_sandbox.run_python("pass")
+    session, follower = await plain_sandbox.start_followed(Command(["sleep", "0.6"]))
+    await asyncio.sleep(0.3)  # a spare and a fork for a snippet wait by now
+    stopped = (await plain_sandbox.run(shell(SIGNAL_ALL.replace("SIGNAL", "STOP")))).stdout.split()
+    assert stopped, "what forks waits at least"
+    with follower:
+        await session.wait()
+    await asyncio.sleep(0.2)
+    async with asyncio.timeout(30):
+        for number in range(3):
+            assert (await plain_sandbox.run(shell(f"echo {number}"))).stdout == f"{number}\n".encode()
+
+
+async def test_what_waits_and_was_stopped_goes_on_when_it_is_needed(plain_sandbox: Sandbox) -> None:
+    zygote = int((await plain_sandbox.run_python("import os; print(os.getppid())")).stdout)
+    await plain_sandbox.run(shell("true"))
+    await asyncio.sleep(0.3)
+    agent = int(Path(f"/proc/{zygote}/stat").read_text().rpartition(")")[2].split()[1])
+    waiting = [pid for pid in children_of(agent) if pid != zygote] + children_of(zygote)
+    assert len(waiting) == 3, "what forks commands, and what waits for a command and a snippet"
+    for pid in waiting:
+        os.kill(pid, signal.SIGSTOP)
+    async with asyncio.timeout(30):
+        assert (await plain_sandbox.run_python("print(1)")).stdout == b"1\n"
+        for number in range(2):
+            assert (await plain_sandbox.run(shell(f"echo {number}"))).stdout == f"{number}\n".encode()
+
+
+async def test_a_stopped_helper_is_replaced_when_its_snippets_are_not_reaped(plain_sandbox: Sandbox) -> None:
+    zygote = int((await plain_sandbox.run_python("import os; print(os.getppid())")).stdout)
+    await asyncio.sleep(0.2)
+    os.kill(zygote, signal.SIGSTOP)
+    async with asyncio.timeout(30):
+        assert (await plain_sandbox.run_python("pass", timeout_s=0.2)).ended.timed_out
+        after = await plain_sandbox.run_python("import os; print(os.getppid())")
+    assert int(after.stdout) != zygote
+
+
+def children_of(parent: int) -> list[int]:
+    """Return the processes whose parent is this one."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if path.read_text().rpartition(")")[2].split()[1] == str(parent):
+                found.append(int(path.parent.name))
+    return found
+
+
+async def test_descriptors_that_run_out_are_given_back(plain_sandbox: Sandbox) -> None:
+    agent = int((await plain_sandbox.run(shell("echo $PPID"))).stdout)
+    await plain_sandbox.run_python("pass")
+    await asyncio.sleep(0.3)
+    before = len(os.listdir(f"/proc/{agent}/fd"))
+    resource.prlimit(agent, resource.RLIMIT_NOFILE, (before + 12, 4096))
+    for work in (lambda: plain_sandbox.run(shell("sleep 0.1")), lambda: plain_sandbox.run_python("pass")):
+        ended = await asyncio.gather(*(work() for _ in range(12)), return_exceptions=True)
+        assert any(isinstance(one, NotStarted) for one in ended)
+    resource.prlimit(agent, resource.RLIMIT_NOFILE, (4096, 4096))
+    assert (await plain_sandbox.run(shell("echo 1"))).stdout == b"1\n"
+    await plain_sandbox.run_python("pass")
+    await asyncio.sleep(0.3)
+    assert len(os.listdir(f"/proc/{agent}/fd")) <= before
+
+
+async def test_commands_are_children_of_the_agent_whoever_forked_them(plain_sandbox: Sandbox) -> None:
+    parents = set()
+    for pause_s in (0, 0.2, 0):
+        await asyncio.sleep(pause_s)
+        parents.add((await plain_sandbox.run(shell("echo $PPID"))).stdout)
+    assert len(parents) == 1
 
 
 async def test_a_command_of_any_length_starts(plain_sandbox: Sandbox) -> None:

@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from hub_server.sandboxes.tokens import ForAnother, check_token
-from tests.fake_sandbox_node import FakeNode, create
-from tests.running_hub import RunningHub, answer
+from tests.fake_sandbox_node import FakeNode, create, fake_node
+from tests.running_hub import RunningHub, answer, start_hub
 
 both_databases = pytest.mark.both_databases
 NewUser = Callable[[], tuple[str, str]]
@@ -301,6 +302,22 @@ def test_whom_a_sandbox_may_reach_is_changed_while_it_runs(client: httpx.Client,
     answer(client.delete(f"/sandbox/{made['id']}"))
     assert answer(client.get(path))["generation"] == 2
     assert client.put(path, json={"allowlist": [], "denylist": None}).status_code == 409
+
+
+def test_an_operator_says_whom_sandboxes_reach_whose_makers_say_nothing(tmp_path: Path) -> None:
+    hub = start_hub(tmp_path / "data", "--sandboxes-allow", "Index.example.", "--sandboxes-allow", "*.example.com:443")
+    try:
+        with fake_node() as node, hub.client(hub.admin_key) as client:
+            node.register(hub)
+            made = create(client)
+            assert made["networkAllowlist"] == ["index.example", "*.example.com:443"]
+            assert node.asked[-1]["egress"] == {"allowlist": ["index.example", "*.example.com:443"], "denylist": None}
+            assert create(client, network_allowlist=[])["networkAllowlist"] == []
+            assert create(client, network_denylist=["index.example"])["networkAllowlist"] is None
+    finally:
+        hub.end()
+    with pytest.raises(AssertionError, match=r"--sandboxes-allow: allowlist: .*IPv6"):
+        start_hub(tmp_path / "data", "--sandboxes-allow", "::1")
 
 
 def test_ports_are_exposed_listed_and_closed(client: httpx.Client, node: FakeNode) -> None:

@@ -60,13 +60,13 @@ def requested(payload: bytes) -> dict[str, Any]:
 
 def json_frame(kind: int, channel: int, value: dict[str, Any]) -> bytes:
     """Return one frame that carries JSON, as answers do, which the node does not believe."""
-    return frame(kind, channel, _as_json(value))
+    return frame(kind, channel, as_json(value))
 
 
-def _as_json(value: object) -> bytes:
+def as_json(value: object) -> bytes:
     """Return a value of an answer as JSON; to import `json` would be another third of the agent's start."""
     if isinstance(value, dict):
-        return b"{" + b", ".join(_as_json(key) + b": " + _as_json(each) for key, each in value.items()) + b"}"
+        return b"{" + b", ".join(as_json(key) + b": " + as_json(each) for key, each in value.items()) + b"}"
     if isinstance(value, str):
         # What is no Unicode, as in names of files, becomes an escape that JSON has too.
         return b'"' + value.translate(_ESCAPES).encode("utf-8", "backslashreplace") + b'"'

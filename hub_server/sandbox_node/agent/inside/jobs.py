@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+_REAPED_WITHIN_S = 2.0  # by its parent, after it was killed
+
 
 class Job:
     """One command that runs, on one channel."""
@@ -38,7 +40,8 @@ class Job:
             loop.watch(fd, select.EPOLLIN, self._reader(kind))
         timeout_s = request.get("timeout_s")
         self._timer = loop.after(timeout_s, self._time_out) if timeout_s is not None else None
-        self.on_overrun: Callable[[Job], None] = _no_overrun
+        self.on_overrun: Callable[[Job], None] = _nothing_to_do
+        self.on_unreaped: Callable[[Job], None] = _nothing_to_do
 
     # What it writes.
 
@@ -142,6 +145,7 @@ class Job:
     def _time_out(self) -> None:
         self.timed_out = True
         self._kill_all()
+        self._timer = self._loop.after(_REAPED_WITHIN_S, lambda: self.on_unreaped(self))
 
     def _kill_all(self) -> None:
         if not kernel.kill_tree(self.pid):
@@ -189,7 +193,7 @@ class Job:
                 self._pass_on(kind, data)
 
 
-def _no_overrun(_job: Job) -> None:
+def _nothing_to_do(_job: Job) -> None:
     """Do nothing; the agent sets what is done."""
 
 

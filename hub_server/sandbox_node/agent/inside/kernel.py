@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 
 from .signals import signal
 
 _SET_DUMPABLE, _SET_CHILD_SUBREAPER, _SET_PARENT_DEATH_SIGNAL = 4, 36, 1
+_SET_SECCOMP, _SECCOMP_FILTER = 22, 2
+CLONE_PARENT = 0x8000
+CLONE = {"x86_64": 56, "aarch64": 220}  # the number of the system call, by machine
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -32,6 +36,29 @@ def stay_unreadable() -> None:
 def keep_orphans() -> None:
     """Become the parent of what loses its own below this process, so that the tree stays whole; kept by exec."""
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def keep_children_below() -> None:
+    """Refuse CLONE_PARENT from here on, by which a command could make a process that is not below it; kept by exec.
+
+    Where that is not possible, as for users who may still gain rights, it is left.
+    """
+    load, jump_equal, jump_set, give = 0x20, 0x15, 0x45, 0x06
+    allow, refuse_eperm = 0x7FFF0000, 0x00050001
+    filter_ = b"".join(
+        struct.pack("HBBI", *instruction)
+        for instruction in (
+            (load, 0, 0, 0),  # the number of the call
+            (jump_equal, 0, 3, CLONE.get(os.uname().machine, 0xFFFFFFFF)),
+            (load, 0, 0, 16),  # its flags
+            (jump_set, 0, 1, CLONE_PARENT),
+            (give, 0, 0, refuse_eperm),
+            (give, 0, 0, allow),
+        )
+    )
+    content = ctypes.create_string_buffer(filter_, len(filter_))
+    program = struct.pack("HxxxxxxQ", len(filter_) // 8, ctypes.addressof(content))
+    _libc.prctl(_SET_SECCOMP, _SECCOMP_FILTER, ctypes.c_char_p(program), 0, 0)
 
 
 def end_with_parent() -> None:

@@ -74,11 +74,10 @@ class Loop:
         self._later.sort()  # by time; few at once
         return entry
 
-    @staticmethod
-    def cancel(entry: list[Any] | None) -> None:
-        """Let what was to happen later not happen."""
-        if entry is not None:
-            entry[2] = _nothing
+    def cancel(self, entry: list[Any] | None) -> None:
+        """Let what was to happen later not happen; what has happened already is no mistake."""
+        if entry in self._later:
+            self._later.remove(entry)
 
     # The node.
 
@@ -173,7 +172,3 @@ class Loop:
 
 def _notice(_number: int, _frame: object) -> None:
     """Be a handler, for process 1 gets no signal that it has none for; the wakeup descriptor does the rest."""
-
-
-def _nothing() -> None:
-    """Happen instead of what was cancelled."""

@@ -7,12 +7,13 @@ import os
 import sys
 
 from . import frames, kernel
+from .becoming import IGNORED
 from .files import Reading, Writing, facts
 from .frames import Malformed, json_frame, requested
 from .jobs import Job, failed_frame, started_frame
 from .loop import Loop, NodeGone
 from .signals import signal
-from .starting import IGNORED, Refused, Starter
+from .starting import Refused, Starter
 
 # Most sandboxes run a command or two and end: what those do not need is imported when something needs it.
 TYPE_CHECKING = False
@@ -33,13 +34,11 @@ class Agent:
 
     def __init__(self, loop: Loop, cgroup_fds: list[int], environment: dict[str, str]) -> None:
         self._loop = loop
-        self._starter = Starter(cgroup_fds)
+        self._starter = Starter(loop, cgroup_fds)
         self._environment = environment
         self._made_zygote: Zygote | None = None
         self._channels: dict[int, Job | Reading | Writing | Stream] = {}
         self._jobs: dict[int, Job] = {}  # by process id
-        # A child may end before the zygote's word of its start was heard.
-        self._ended_early: dict[int, tuple[int, Any]] = {}
         self._listener: Listener | None = None
         self._handlers = {
             frames.START: self._start,
@@ -96,22 +95,27 @@ class Agent:
     # Commands.
 
     def _start(self, channel: int, request: dict[str, Any]) -> None:
-        pid, pipes = self._starter.start(request)
-        self._follow(channel, pid, pipes, request)
-        self._loop.after(_UNHURRIED_S, self._starter.prepare)
-
-    def _python(self, channel: int, request: dict[str, Any]) -> None:
-        self._zygote().run(
+        self._starter.start(
             request,
             lambda pid, pipes, request: self._follow(channel, pid, pipes, request),
             lambda refused: self._loop.send(failed_frame(channel, refused)),
         )
+        self._loop.after(_UNHURRIED_S, self._starter.prepare)
+
+    def _python(self, channel: int, request: dict[str, Any]) -> None:
+        zygote = self._zygote()
+
+        def follow(pid: int, pipes: Pipes, request: dict[str, Any]) -> None:
+            self._follow(channel, pid, pipes, request)
+            self._jobs[pid].on_unreaped = zygote.end
+
+        zygote.run(request, follow, lambda refused: self._loop.send(failed_frame(channel, refused)))
 
     def _zygote(self) -> Zygote:
         if self._made_zygote is None:
             from .snippets import Zygote
 
-            self._made_zygote = Zygote(self._loop, self._starter, self._environment, self._snippet_ended)
+            self._made_zygote = Zygote(self._loop, self._starter, self._environment, self._end)
         return self._made_zygote
 
     def _follow(self, channel: int, pid: int, pipes: Pipes, request: dict[str, Any]) -> None:
@@ -119,9 +123,6 @@ class Agent:
         job.on_overrun = self._kill_everything
         self._channels[channel] = self._jobs[pid] = job
         self._loop.send(started_frame(channel, pid))
-        early = self._ended_early.pop(pid, None)
-        if early is not None:
-            self._end(pid, *early)
 
     def reap(self) -> None:
         """Take note of all children that ended, those that lost their parent among them."""
@@ -134,12 +135,6 @@ class Agent:
                 return
             self._end(pid, status, (usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
 
-    def _snippet_ended(self, pid: int, status: int, usage: Any) -> None:
-        if pid in self._jobs:
-            self._end(pid, status, usage)
-        else:
-            self._ended_early[pid] = (status, usage)
-
     def _end(self, pid: int, status: int, usage: Any) -> None:
         job = self._jobs.pop(pid, None)
         if job is not None:
@@ -148,7 +143,7 @@ class Agent:
             # Not before: while a command starts, it should have the processor.
             self._loop.after(0, self._starter.prepare)
         else:
-            self._starter.ended(pid)
+            self._starter.ended(pid, status)
 
     def _kill_everything(self, _job: Job) -> None:
         if os.getpid() == 1:
@@ -203,6 +198,7 @@ def main() -> None:
     cgroup_fds = [int(text) for text in "".join(sys.argv[1:2]).split(",") if text]
     read_fd, write_fd = _private_streams(cgroup_fds)
     kernel.be_unreadable()
+    kernel.keep_orphans()  # as process 1 of a namespace does anyway
     loop = Loop(read_fd, write_fd)
     environment = dict(os.environ)
     environment.setdefault("PATH", _PATH)

@@ -1,30 +1,30 @@
-"""How commands are started: forked, set up and replaced by their program.
+"""How commands are started: as a spare that was forked ahead and waits for its program, else forked at once.
 
-A fork of an interpreter is most of what it takes, so one is made ahead, which waits for what it is to become.
+A fork of an interpreter is most of what a start takes.
 """
 
 from __future__ import annotations
 
-import marshal
 import os
+import select
 
 from . import kernel
+from .becoming import IGNORED, NO_CLONE, NOT_EXECUTABLE, PID_LENGTH, become, packed, set_up
 from .signals import signal
 
 TYPE_CHECKING = False  # typing itself takes long to import
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from collections.abc import Callable
+    from typing import Any
 
-# What the agent does not want to die of, and no command may inherit; the last two are ignored by Python itself.
-IGNORED = (
-    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM,
-    signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGPIPE, signal.SIGXFSZ,
-)  # fmt: skip
-NOT_FOUND, NOT_EXECUTABLE = 127, 126
+    from .forking import Forker
+    from .loop import Loop
 
+    OnStarted = Callable[[int, "Pipes", dict[str, Any]], None]
+    OnFailed = Callable[["Refused"], None]
 
-_TOLD_FD, _LENGTH = 3, 4
-_MOST_TOLD = 60_000  # what a pipe takes at once, whoever reads
+_MOST_TOLD = 60_000  # what a pipe takes at once by default, whoever reads
+_TOLD_WITHIN_S = 2.0  # by a spare, that it waits
 
 
 class Refused(Exception):
@@ -39,14 +39,26 @@ class Pipes:
     """The three pipes of a command. Its own ends are inherited by it alone."""
 
     def __init__(self, *, with_input: bool) -> None:
+        """Make them.
+
+        Raises:
+            OSError: there can be no more descriptors; none stays open.
+        """
         self.input_fd: int | None = None
-        if with_input:
-            self.stdin, self.input_fd = os.pipe()
-            os.set_blocking(self.input_fd, False)
-        else:
-            self.stdin = os.open(os.devnull, os.O_RDONLY)
-        self.out_fd, self.stdout = os.pipe()
-        self.error_fd, self.stderr = os.pipe()
+        opened: list[int] = []
+        try:
+            if with_input:
+                self.stdin, self.input_fd = _pipe(opened)
+                os.set_blocking(self.input_fd, False)
+            else:
+                self.stdin = os.open(os.devnull, os.O_RDONLY)
+                opened.append(self.stdin)
+            self.out_fd, self.stdout = _pipe(opened)
+            self.error_fd, self.stderr = _pipe(opened)
+        except OSError:
+            for fd in opened:
+                os.close(fd)
+            raise
         os.set_blocking(self.out_fd, False)
         os.set_blocking(self.error_fd, False)
 
@@ -62,17 +74,44 @@ class Pipes:
                 os.close(fd)
 
 
+def _pipe(opened: list[int]) -> tuple[int, int]:
+    read_fd, write_fd = os.pipe()
+    opened += (read_fd, write_fd)
+    return read_fd, write_fd
+
+
 class Spare:
     """A process that is set up as a command is and waits for its program; it ends with the agent."""
 
-    def __init__(self, pid: int, pipes: Pipes, control_fd: int) -> None:
-        self.pid, self.pipes, self._control_fd = pid, pipes, control_fd
+    def __init__(self, pipes: Pipes, control_fd: int) -> None:
+        self.pipes, self._control_fd = pipes, control_fd
+        os.set_blocking(control_fd, False)
+        self.pid: int | None = None
+        self.is_gone = False
+
+    def look(self) -> None:
+        """Take note of whether it waits by now, or has ended."""
+        if self.pid is not None or self.is_gone:
+            return
+        try:
+            told = os.read(self.pipes.out_fd, PID_LENGTH)
+        except BlockingIOError:
+            return
+        if len(told) == PID_LENGTH:
+            self.pid = int.from_bytes(told, "big")
+        else:
+            self.is_gone = True
 
     def take(self, told: bytes, *, with_input: bool) -> bool:
-        """Let it become what it is told, a packed request; False where it is gone, and nothing was started."""
+        """Let it become what it is told, a packed request; False where that cannot be, and nothing was started."""
+        assert self.pid is not None
+        kernel.kill(self.pid, signal.SIGCONT)  # an earlier command may have stopped it, which has the same user
         try:
-            os.write(self._control_fd, told)
+            # Who has many pipes gets small ones, and one that is stopped reads nothing: it must not be waited for.
+            is_told = os.write(self._control_fd, told) == len(told)
         except OSError:
+            is_told = False
+        if not is_told:
             self.discard()
             return False
         os.close(self._control_fd)
@@ -91,37 +130,70 @@ class Spare:
 class Starter:
     """Starts commands as children of the agent."""
 
-    def __init__(self, jobs_cgroup_fds: list[int]) -> None:
-        self._cgroup_fds = jobs_cgroup_fds
+    def __init__(self, loop: Loop, jobs_cgroup_fds: list[int]) -> None:
+        self._loop, self._cgroup_fds = loop, jobs_cgroup_fds
+        self._forker: Forker | None = None
         self._spare: Spare | None = None
+        self._has_forker = True  # or may have one
+        self._awaited: list[Spare] = []  # of requests that wait for them
 
-    def start(self, request: dict[str, Any]) -> tuple[int, Pipes]:
-        """Return the process id and the pipes of a new command.
+    def start(self, request: dict[str, Any], on_started: OnStarted, on_failed: OnFailed) -> None:
+        """Start a command, now or as soon as there is a spare for it."""
+        told = packed(request)
+        spare, self._spare = self._spare, None
+        if spare is None and len(told) <= _MOST_TOLD:
+            spare = self._ask()
+        if spare is None or len(told) > _MOST_TOLD:
+            self._spare = spare
+            self._start_at_once(request, on_started, on_failed)
+            return
 
-        Raises:
-            Refused: there can be no more processes or descriptors.
-        """
-        spare, with_input = self._spare, bool(request.get("stdin"))
-        if spare is not None:
-            told = _packed(request)
-            if len(told) <= _MOST_TOLD:
-                self._spare = None
-                if spare.take(told, with_input=with_input):
-                    return spare.pid, spare.pipes
+        def go_on(_events: int = 0) -> None:
+            assert spare is not None
+            spare.look()
+            if spare.pid is None and not spare.is_gone:
+                self._loop.watch(spare.pipes.out_fd, select.EPOLLIN, go_on)
+                return
+            self._loop.cancel(timer)
+            self._loop.forget(spare.pipes.out_fd)
+            self._awaited.remove(spare)
+            if spare.is_gone:
+                spare.discard()
+            elif spare.take(told, with_input=bool(request.get("stdin"))):
+                assert spare.pid is not None
+                on_started(spare.pid, spare.pipes, request)
+                return
+            self._start_at_once(request, on_started, on_failed)
+
+        def give_up() -> None:
+            assert spare is not None
+            spare.is_gone = True
+            if self._forker is not None:  # a command may have stopped it, which has the same user
+                self._forker.kill()
+                self._drop_forker()
+            go_on()
+
+        self._awaited.append(spare)
+        timer = self._loop.after(_TOLD_WITHIN_S, give_up)
+        go_on()
+
+    def _start_at_once(self, request: dict[str, Any], on_started: OnStarted, on_failed: OnFailed) -> None:
         try:
-            pipes = Pipes(with_input=with_input)
+            pipes = Pipes(with_input=bool(request.get("stdin")))
         except OSError as error:
-            raise Refused("no_process", f"no command can be started: {error.strerror}") from None
+            on_failed(Refused("no_process", f"no command can be started: {error.strerror}"))
+            return
         try:
             pid = self._fork(pipes)
             if pid == 0:
-                _become(request)
-        except Refused:
+                become(request)
+        except Refused as refused:
             pipes.close_outer()
-            raise
+            on_failed(refused)
+            return
         finally:
             pipes.close_inner()
-        return pid, pipes
+        on_started(pid, pipes, request)
 
     def start_helper(self, request: dict[str, Any], pipes: Pipes, keep: int) -> int:
         """Return the process id of a helper of the agent, which no command may read; it has `keep` as its 3.
@@ -131,35 +203,69 @@ class Starter:
         """
         pid = self._fork(pipes, keep)
         if pid == 0:
-            _become(request, is_helper=True)
+            become(request, is_helper=True)
         return pid
 
     def prepare(self) -> None:
-        """Have a spare for the next command. Where there can be none, that will be forked itself, or refused."""
-        if self._spare is not None:
-            return
+        """Have a spare for the next command."""
+        self._look_after_spare()
+        if self._spare is None:
+            self._spare = self._ask()
+
+    def _ask(self) -> Spare | None:
+        """Return a new spare; None where there can be none."""
+        if not self._has_forker:
+            return None
+        from .forking import Forker, ForkerGone
+
         try:
+            if self._forker is None:
+                self._forker = Forker(self._cgroup_fds)
             pipes = Pipes(with_input=True)
-            told_fd, control_fd = os.pipe()
         except OSError:
-            return
+            return None
+        told_fd = control_fd = None
         try:
-            pid = self._fork(pipes, told_fd)
-            if pid == 0:
-                _wait_and_become()
-            self._spare = Spare(pid, pipes, control_fd)
-        except Refused:
-            os.close(control_fd)
+            told_fd, control_fd = os.pipe()
+            self._forker.ask(pipes.stdin, pipes.stdout, pipes.stderr, told_fd)
+        except (OSError, ForkerGone):
             pipes.close_outer()
+            if control_fd is not None:
+                os.close(control_fd)
+            return None
         finally:
             pipes.close_inner()
-            os.close(told_fd)
+            if told_fd is not None:
+                os.close(told_fd)
+        return Spare(pipes, control_fd)
 
-    def ended(self, pid: int) -> None:
-        """Take note that a child ended, which may be the spare."""
+    def ended(self, pid: int, status: int) -> None:
+        """Take note that a child ended, which may be the spare, or what forks it."""
+        if self._forker is not None and self._forker.pid == pid:
+            self._drop_forker()
+            self._has_forker = os.waitstatus_to_exitcode(status) != NO_CLONE
+        for spare in self._awaited:
+            spare.look()
+            spare.is_gone |= spare.pid == pid
+        self._look_after_spare()
         if self._spare is not None and self._spare.pid == pid:
-            self._spare.discard()
-            self._spare = None
+            self._drop_spare()
+
+    def _drop_forker(self) -> None:
+        if self._forker is not None:
+            self._forker.close()
+            self._forker = None
+
+    def _look_after_spare(self) -> None:
+        if self._spare is not None:
+            self._spare.look()
+            if self._spare.is_gone:
+                self._drop_spare()
+
+    def _drop_spare(self) -> None:
+        assert self._spare is not None
+        self._spare.discard()
+        self._spare = None
 
     def _fork(self, pipes: Pipes, keep: int | None = None) -> int:
         """Fork, and in the child, where this returns 0, set up what all commands have. `keep` becomes its 3."""
@@ -168,121 +274,12 @@ class Starter:
         try:
             pid = os.fork()
             if pid == 0:
-                self._set_up(pipes, keep)
+                try:
+                    set_up((pipes.stdin, pipes.stdout, pipes.stderr), self._cgroup_fds, keep)
+                except OSError:
+                    os._exit(NOT_EXECUTABLE)
         except OSError as error:
             raise Refused("no_process", f"no process can be started: {error.strerror}") from None
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
         return pid
-
-    def _set_up(self, pipes: Pipes, keep: int | None) -> None:
-        try:
-            signal.set_wakeup_fd(-1)
-            os.setsid()
-            os.dup2(pipes.stdin, 0)
-            os.dup2(pipes.stdout, 1)
-            os.dup2(pipes.stderr, 2)
-            for fd in self._cgroup_fds:
-                os.write(fd, b"0")
-            if keep is not None:
-                os.dup2(keep, 3)
-            # All other descriptors close when the command takes over; signals with a handler fall back then too.
-            for number in IGNORED:
-                signal.signal(number, signal.SIG_DFL)
-            kernel.keep_orphans()
-            if os.getppid() != 1:  # where no namespace ends with the agent, its commands do at least
-                kernel.end_with_parent()
-        except OSError:
-            os._exit(NOT_EXECUTABLE)
-
-
-def _become(request: dict[str, Any], *, is_helper: bool = False) -> NoReturn:
-    """Become the program of a request."""
-    try:
-        try:
-            if request.get("user") is not None:
-                _become_user(request["user"])
-            os.chdir(request.get("cwd") or "/")
-        except OSError as error:
-            _complain(f"{error.filename or request.get('user')}: {error.strerror}")
-        if request.get("memory_bytes") is not None:
-            kernel.limit_memory(request["memory_bytes"])
-        if is_helper:
-            kernel.stay_unreadable()
-        argv = request["argv"]
-        try:
-            _execute(argv, request["env"])
-        except OSError as error:
-            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-            _complain(f"{argv[0]}: {error.strerror}", code)
-    finally:
-        os._exit(NOT_EXECUTABLE)
-
-
-def _wait_and_become() -> NoReturn:
-    """Wait, as a spare, for what to become; hold nothing of the agent's meanwhile, or no pipe of it would ever end."""
-    try:
-        os.closerange(_TOLD_FD + 1, 65536)
-        os.set_inheritable(_TOLD_FD, False)
-        head = os.read(_TOLD_FD, _LENGTH)
-        if len(head) < _LENGTH:
-            os._exit(0)
-        size = int.from_bytes(head, "big")
-        told = b""
-        while len(told) < size:
-            told += os.read(_TOLD_FD, size - len(told))
-        _become(marshal.loads(told))  # noqa: S302  of the agent
-    finally:
-        os._exit(NOT_EXECUTABLE)
-
-
-def _packed(request: dict[str, Any]) -> bytes:
-    told = marshal.dumps(request)
-    return len(told).to_bytes(_LENGTH, "big") + told
-
-
-def _become_user(user: str) -> None:
-    """Change to another user of the image, where that is mapped.
-
-    Raises:
-        OSError: it is not, or there is none of this name.
-    """
-    import pwd  # only here: few commands ask for a user
-
-    try:
-        entry = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
-        uid, gid = entry.pw_uid, entry.pw_gid
-    except KeyError:
-        if not user.isdigit():
-            raise OSError(2, "no such user", user) from None
-        uid = gid = int(user)
-    if uid != os.getuid():
-        os.setgroups([gid])
-        os.setgid(gid)
-        os.setuid(uid)
-
-
-def _execute(argv: list[str], env: dict[str, str]) -> None:
-    """Become the program, which is looked for where the command's PATH says.
-
-    os.execvpe does the same, but imports modules that the runtime of the agent is without.
-
-    Raises:
-        OSError: there is none, or none that can be run.
-    """
-    if "/" in argv[0]:
-        os.execve(argv[0], argv, env)  # noqa: S606  there is no shell between
-    problem = OSError(2, os.strerror(2))
-    for folder in env.get("PATH", os.defpath).split(":"):
-        try:
-            os.execve(f"{folder or '.'}/{argv[0]}", argv, env)  # noqa: S606
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            problem = error
-    raise problem
-
-
-def _complain(text: str, code: int = NOT_EXECUTABLE) -> None:
-    os.write(2, f"sandbox: {text}\n".encode())
-    os._exit(code)

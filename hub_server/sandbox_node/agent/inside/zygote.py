@@ -1,14 +1,13 @@
 """A Python that has started already: it forks once for each snippet, and never sees one itself.
 
-Run by path with the image's own interpreter, so this file is all that it has of ours. For each snippet it gets the
-descriptors of its code and its streams, forks, and forgets them. The child reads code and environment. So no snippet
-finds anything of an earlier one in its memory; and since this process cannot be traced, none can put anything into it
-for a later one. What forks of one process share: the seed of string hashes and the layout of memory.
+Run by path with the image's own interpreter, so this file is all that it has of ours. It forks when it is told to,
+ahead of time; the child gets streams, and waits on a socket for its code and environment. So no snippet finds anything
+of an earlier one in its memory; and since neither this process nor a child that waits can be traced, none can put
+anything into them for a later one. What forks of one process share: the seed of string hashes and the layout of memory.
 """
 
 from __future__ import annotations
 
-import array
 import atexit
 import ctypes
 import gc
@@ -17,16 +16,21 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import types
 
 _SOCKET = 3
+_READY, _FORKED, _FAILED, _ENDED = b"rkfe"  # as in snippets.py
+_SAID = struct.Struct("=Biiddq")
+_DESCRIPTORS, _DESCRIPTOR = struct.Struct("=4i"), struct.Struct("=i")
+_MOST_IN_MESSAGE = 60_000
 _SET_DUMPABLE, _SET_CHILD_SUBREAPER = 4, 36
 _libc = ctypes.CDLL(None)
 
 
-def _serve() -> list[int]:
-    """Fork for each request until the agent is gone; in the child, return its descriptors."""
+def _serve() -> tuple[int, ...]:
+    """Fork for each request until the agent is gone; in the child, return the descriptors that came with it."""
     link = socket.socket(fileno=_SOCKET)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_read, False)
@@ -36,20 +40,18 @@ def _serve() -> list[int]:
     poll = select.poll()
     poll.register(link, select.POLLIN)
     poll.register(wake_read, select.POLLIN)
-    link.send(json.dumps({"ready": sys.version.split()[0]}).encode())
+    link.send(_SAID.pack(_READY, 0, 0, 0, 0, 0))
     while True:
         for fd, _events in poll.poll():
             if fd == wake_read:
                 os.read(wake_read, 4096)
                 _report(link)
                 continue
-            request, descriptors = _receive(link)
-            if request is None:
-                os._exit(0)
+            _, descriptors = _receive(link, _DESCRIPTORS)
             try:
                 pid = os.fork()
             except OSError as error:
-                link.send(json.dumps({"id": request["id"], "failed": error.strerror}).encode())
+                link.send(_SAID.pack(_FAILED, 0, error.errno, 0, 0, 0))
                 pid = -1
             if pid == 0:
                 signal.set_wakeup_fd(-1)
@@ -61,17 +63,43 @@ def _serve() -> list[int]:
             for descriptor in descriptors:
                 os.close(descriptor)
             if pid > 0:
-                link.send(json.dumps({"id": request["id"], "pid": pid}).encode())
+                link.send(_SAID.pack(_FORKED, pid, 0, 0, 0, 0))
 
 
-def _receive(link: socket.socket) -> tuple[dict[str, object] | None, list[int]]:
-    """Return the next request with its descriptors; None when the agent is gone."""
-    numbers = array.array("i")
-    data, ancillary, _flags, _address = link.recvmsg(256 * 1024, socket.CMSG_LEN(4 * numbers.itemsize))
-    for level, kind, content in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            numbers.frombytes(content[: len(content) - len(content) % numbers.itemsize])
-    return (json.loads(data) if data else None), list(numbers)
+def _receive(link: socket.socket, numbers: struct.Struct) -> tuple[bytes, tuple[int, ...]]:
+    """Return a message and its descriptors; end where there is none, for the agent is gone or needs this no more."""
+    data, ancillary, _flags, _address = link.recvmsg(_MOST_IN_MESSAGE, socket.CMSG_LEN(numbers.size))
+    if not data:
+        os._exit(0)
+    return data, numbers.unpack(ancillary[0][2]) if ancillary else ()
+
+
+def _wait(descriptors: tuple[int, ...]) -> bytes:
+    """Take on the streams of a snippet, wait for what is to be run, and return it."""
+    for number, descriptor in enumerate(descriptors[1:]):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.setsid()
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115
+    _rehearse()
+    link = socket.socket(fileno=descriptors[0])
+    told, files = _receive(link, _DESCRIPTOR)
+    link.close()
+    for file in files:
+        with open(file, "rb") as stream:
+            told = stream.read()
+    return told
+
+
+def _rehearse() -> None:
+    """Do in vain what every snippet does: each page that is written to is copied then, and not when time counts."""
+    os.environ.update(os.environ)
+    with open(os.devnull, "w", encoding="utf-8", errors="surrogateescape") as file:
+        print(json.loads('{"env": {}}'), file=file)
+    exec(compile("value = [1]", "<rehearsal>", "exec"), types.ModuleType("__main__").__dict__)  # noqa: S102  harmless
 
 
 def _report(link: socket.socket) -> None:
@@ -83,20 +111,14 @@ def _report(link: socket.socket) -> None:
             return
         if pid == 0:
             return
-        link.send(json.dumps({"ended": pid, "status": status, "usage": [usage[0], usage[1], usage[2]]}).encode())
+        link.send(_SAID.pack(_ENDED, pid, status, usage[0], usage[1], usage[2]))
 
 
-def _become(descriptors: list[int]) -> bytes:
-    """Take on the streams, folder, environment and limits of a snippet, and return its code."""
-    os.setsid()
-    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def _become(told: bytes) -> bytes:
+    """Take on the folder, environment and limits of a snippet, and return its code."""
     _libc.prctl(_SET_DUMPABLE, 1, 0, 0, 0)
-    code_fd, stdin, stdout, stderr = descriptors
-    with open(code_fd, "rb") as file:
-        request, code = json.loads(file.readline()), file.read()
-    for number, descriptor in enumerate((stdin, stdout, stderr)):
-        os.dup2(descriptor, number)
-        os.close(descriptor)
+    head, _, code = told.partition(b"\n")
+    request = json.loads(head)
     os.environ.clear()
     os.environ.update(request["env"])
     size = request.get("memory_bytes")
@@ -111,12 +133,6 @@ def _become(descriptors: list[int]) -> bytes:
         os.write(2, f"sandbox: {error.filename}: {error.strerror}\n".encode())
         os._exit(126)
     return code
-
-
-def _streams() -> None:
-    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
-    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115
 
 
 def _run(code: bytes) -> int:
@@ -169,6 +185,5 @@ if os.getgid() != 0:
     os.setresgid(0, 0, 0)
 gc.collect()
 gc.freeze()  # no collection in a fork looks at, and so copies, what was here before
-_code = _become(_serve())
-_streams()
+_code = _become(_wait(_serve()))
 _end(_run(_code))

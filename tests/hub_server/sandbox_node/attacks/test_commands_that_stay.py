@@ -70,6 +70,27 @@ async def test_a_daemon_is_killed_with_the_command_that_ran_out_of_time(sandbox:
     assert await sandbox.is_alive()
 
 
+BESIDE_ITS_PARENT = """
+import ctypes, os, platform, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+number = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+child = libc.syscall(number, 0x8000 | signal.SIGCHLD, 0, 0, 0, 0)  # CLONE_PARENT
+if child == 0:
+    os.setsid()
+    os.execvp("sleep", ["sleep", sys.argv[1]])
+print(child, flush=True)
+signal.pause()
+"""
+
+
+async def test_a_command_makes_no_process_beside_itself(sandbox: Sandbox) -> None:
+    words = marker()
+    finished = await python(sandbox, BESIDE_ITS_PARENT, words, timeout_s=1.0)
+    assert finished.ended.timed_out
+    assert sandbox.enforcement.level is Level.GVISOR or finished.stdout == b"-1\n"
+    assert await gone_from_host(words)
+
+
 async def test_a_daemon_that_keeps_the_output_open_holds_up_nobody(sandbox: Sandbox) -> None:
     words = marker()
     began = time.perf_counter()
@@ -171,11 +192,17 @@ async def test_nobody_holds_the_memory_of_the_helper_that_snippets_come_from(san
     code = "import os, time\nprint(os.getppid(), os.getpid())\ntime.sleep(0.5)"
     said = await sandbox.run_python(code, timeout_s=20)
     helper, snippet = map(int, said.stdout.split())
+    await asyncio.sleep(0.5)
     await session.close_input()
     output = b"".join([event.data async for event in follower if isinstance(event, Output)])
     held = [int(number) for number in output.split()[1:]]
     assert snippet in held, "the watcher does not see what can be seen"
     assert helper not in held
+    # Nor of what was forked meanwhile and waits, which is what the next snippet and the next command become.
+    waited = await sandbox.run_python("import os\nprint(os.getpid())", timeout_s=20)
+    assert int(waited.stdout) not in held
+    waited_too = await sandbox.run(Command(["sh", "-c", "echo $$"]))
+    assert int(waited_too.stdout) not in held
 
 
 async def test_what_a_command_plants_is_not_run_by_the_agent_or_its_helper(sandbox: Sandbox) -> None:
