@@ -98,6 +98,13 @@ def prime(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), check=False)
 
 
+def started_from(backup: Path, data_dir: Path) -> RunningHub:
+    """Restore a backup, and start a hub on it."""
+    restored = prime("hub", "restore", str(backup), "--data-dir", str(data_dir))
+    assert restored.returncode == 0, restored.stderr
+    return start_hub(data_dir)
+
+
 def blobs_in(folder: Path) -> set[str]:
     return {path.name for path in (folder / "blobs" / "sha256").glob("*/*")}
 
@@ -111,9 +118,7 @@ def test_a_backup_of_a_running_hub_restores_to_one_that_answers_the_same(tmp_pat
         assert done.returncode == 0, done.stderr
     finally:
         hub.end()
-    restored = prime("hub", "restore", str(tmp_path / "backup.tar"), "--data-dir", str(tmp_path / "restored"))
-    assert restored.returncode == 0, restored.stderr
-    again = start_hub(tmp_path / "restored")
+    again = started_from(tmp_path / "backup.tar", tmp_path / "restored")
     try:
         assert again.admin_key == hub.admin_key
         assert shown_by(again) == before
@@ -134,9 +139,7 @@ def test_sandboxes_come_back_as_rows_and_can_be_ended_without_their_node(tmp_pat
             assert done.returncode == 0, done.stderr
     finally:
         hub.end()
-    restored = prime("hub", "restore", str(tmp_path / "backup.tar"), "--data-dir", str(tmp_path / "restored"))
-    assert restored.returncode == 0, restored.stderr
-    again = start_hub(tmp_path / "restored")
+    again = started_from(tmp_path / "backup.tar", tmp_path / "restored")
     try:
         with again.client(again.admin_key) as client:
             assert answer(client.get(f"/sandbox/{made['id']}")) == before

@@ -30,10 +30,16 @@ def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     running.end()
 
 
-def requests_of(hub: RunningHub) -> list[dict[str, Any]]:
-    """The lines of requests; every line of the log is an object."""
-    lines = [json.loads(line) for line in hub.log.splitlines()]
-    return [line for line in lines if line["message"] == "request"]
+def requests_of(hub: RunningHub, last: httpx.Response) -> list[dict[str, Any]]:
+    """The lines of requests up to that of this answer at least, which is written after it; each line is an object."""
+    deadline = time.monotonic() + 10
+    while True:
+        whole, _, _being_written = hub.log.rpartition("\n")
+        lines = [json.loads(line) for line in whole.splitlines()]
+        if last.headers["x-request-id"] in {line.get("request_id") for line in lines}:
+            return [line for line in lines if line["message"] == "request"]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 class Secrets:
@@ -110,9 +116,10 @@ def test_no_secret_of_a_push_a_login_and_an_install_is_in_the_log(talkative: Run
     nobody = secrets.client(hub)
     assert nobody.get("/environmentshub/", headers={"Authorization": "Bearer prime_guessed-wrong"}).status_code == 401
     assert nobody.put(f"{hub.url}/api/v1/upload/misspelt-{token}").status_code == 404
-    assert nobody.post("/auth_challenge/generate", json={"encryptionPublicKey": "a-private-key"}).status_code == 400
+    refused = nobody.post("/auth_challenge/generate", json={"encryptionPublicKey": "a-private-key"})
+    assert refused.status_code == 400
     secrets.note("a-private-key")
-    routes = {line["route"] for line in requests_of(hub)}
+    routes = {line["route"] for line in requests_of(hub, refused)}
     assert {"/api/v1/uploads/{token}", "/index/{owner}/simple/{project}/", "/dashboard/tokens/challenge"} <= routes
     assert len(secrets.found) > 12
     assert [secret for secret in secrets.found if secret in hub.log] == []
@@ -121,9 +128,9 @@ def test_no_secret_of_a_push_a_login_and_an_install_is_in_the_log(talkative: Run
 def test_a_request_is_one_line_with_who_what_and_how_long(talkative: RunningHub) -> None:
     hub = talkative
     with hub.client(hub.key_of("a-reader")) as client:
-        client.get("/environmentshub/Some%0AOwner/thing/@1.0/", headers={"X-Request-ID": "from-the-proxy-1"})
+        asked = client.get("/environmentshub/Some%0AOwner/thing/@1.0/", headers={"X-Request-ID": "from-the-proxy-1"})
         assert client.get("/user/whoami").headers["x-request-id"] not in ("", "from-the-proxy-1")
-    (line,) = [line for line in requests_of(hub) if line["request_id"] == "from-the-proxy-1"]
+    (line,) = [line for line in requests_of(hub, asked) if line["request_id"] == "from-the-proxy-1"]
     assert line["path"] == "/api/v1/environmentshub/Some%0AOwner/thing/@1.0"
     assert (line["method"], line["status"], line["user"], line["client"]) == ("GET", 404, "a-reader", "127.0.0.1")
     assert line["route"] == "/api/v1/environmentshub/{owner}/{name}/@{version}"
@@ -164,9 +171,7 @@ def test_the_level_leaves_lines_out(tmp_path: Path) -> None:
 def test_monitors_are_logged_only_for_debugging(hub: RunningHub, talkative: RunningHub) -> None:
     for running in (hub, talkative):
         for path in ("/healthz", "/readyz"):
-            assert httpx.get(running.url + path, trust_env=False).is_success
-    deadline = time.monotonic() + 10
-    while "/readyz" not in {line["route"] for line in requests_of(talkative)}:  # written once the answer is on its way
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+            ready = httpx.get(running.url + path, trust_env=False)
+            assert ready.is_success
+    assert "/readyz" in {line["route"] for line in requests_of(talkative, ready)}
     assert "/readyz" not in hub.log

@@ -149,6 +149,7 @@ class Starter:
             return
 
         def go_on(_events: int = 0) -> None:
+            """Hand over what is to be run once the spare waits for it, or start without one where it never will."""
             assert spare is not None
             spare.look()
             if spare.pid is None and not spare.is_gone:
