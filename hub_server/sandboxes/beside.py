@@ -28,6 +28,7 @@ CONFIGURATION = "PRIME_SANDBOX_NODE"
 NODE_TOKEN_PURPOSE = "sandbox node"  # noqa: S105  the name of a purpose, not a secret
 _TOKEN_VALID_S = 10 * 365 * 24 * 3600  # it is in the memory of two processes only, and ends with them
 _GRACE_S = 20.0
+_LOOK_EVERY_S = 0.5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
 
@@ -109,10 +110,9 @@ class _Keeper(threading.Thread):
 
     def _wait(self, process: subprocess.Popen[bytes]) -> int | None:
         """Return how the node ended by itself; None when it was ended."""
-        while not self._ending.is_set():
-            try:
-                return process.wait(timeout=0.2)
-            except subprocess.TimeoutExpired:
-                continue
+        while not self._ending.wait(_LOOK_EVERY_S):
+            status = process.poll()
+            if status is not None:
+                return status
         end_process_groups([process], grace_s=_GRACE_S)
         return None
