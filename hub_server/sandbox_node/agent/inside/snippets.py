@@ -66,9 +66,7 @@ class Spare:
                 os.close(file)
         self.link.close()
         if not request.get("stdin"):
-            assert self.pipes.input_fd is not None
-            os.close(self.pipes.input_fd)  # it reads an empty input
-            self.pipes.input_fd = None
+            self.pipes.close_input()
         return True
 
     def discard(self) -> None:

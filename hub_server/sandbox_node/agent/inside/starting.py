@@ -67,6 +67,12 @@ class Pipes:
         for fd in (self.stdin, self.stdout, self.stderr):
             os.close(fd)
 
+    def close_input(self) -> None:
+        """Let the command read an empty input."""
+        assert self.input_fd is not None
+        os.close(self.input_fd)
+        self.input_fd = None
+
     def close_outer(self) -> None:
         """Close our ends, of a command that did not come to be."""
         for fd in (self.input_fd, self.out_fd, self.error_fd):
@@ -116,9 +122,7 @@ class Spare:
             return False
         os.close(self._control_fd)
         if not with_input:
-            assert self.pipes.input_fd is not None
-            os.close(self.pipes.input_fd)  # it reads an empty input
-            self.pipes.input_fd = None
+            self.pipes.close_input()
         return True
 
     def discard(self) -> None:
@@ -135,7 +139,7 @@ class Starter:
         self._forker: Forker | None = None
         self._spare: Spare | None = None
         self._has_forker = True  # or may have one
-        self._awaited: list[Spare] = []  # of requests that wait for them
+        self._awaited: dict[Spare, Callable[[], None]] = {}  # by requests that wait for them, and go on by this
 
     def start(self, request: dict[str, Any], on_started: OnStarted, on_failed: OnFailed) -> None:
         """Start a command, now or as soon as there is a spare for it."""
@@ -157,7 +161,7 @@ class Starter:
                 return
             self._loop.cancel(timer)
             self._loop.forget(spare.pipes.out_fd)
-            self._awaited.remove(spare)
+            del self._awaited[spare]
             if spare.is_gone:
                 spare.discard()
             elif spare.take(told, with_input=bool(request.get("stdin"))):
@@ -174,7 +178,7 @@ class Starter:
                 self._drop_forker()
             go_on()
 
-        self._awaited.append(spare)
+        self._awaited[spare] = go_on
         timer = self._loop.after(_TOLD_WITHIN_S, give_up)
         go_on()
 
@@ -245,9 +249,10 @@ class Starter:
         if self._forker is not None and self._forker.pid == pid:
             self._drop_forker()
             self._has_forker = os.waitstatus_to_exitcode(status) != NO_CLONE
-        for spare in self._awaited:
+        for spare, go_on in list(self._awaited.items()):
             spare.look()
             spare.is_gone |= spare.pid == pid
+            go_on()  # now: what it told was read, so its descriptor will not call
         self._look_after_spare()
         if self._spare is not None and self._spare.pid == pid:
             self._drop_spare()
