@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -96,10 +97,14 @@ def _hierarchies() -> dict[str, list[Path]]:
     return found
 
 
-def mounts() -> list[str]:
-    """Return what is mounted where, as this process sees it."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return sorted(line.split(" ", 3)[3] for line in lines)
+def mounts(own: Path) -> list[str]:
+    """Return what is mounted where, as this process sees it; without what other tests mount meanwhile in their folders.
+
+    `own` is the folder of the test that asks.
+    """
+    lines = [line.split(" ", 3)[3] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    of_tests = f"{tempfile.gettempdir()}/pytest-of-"
+    return sorted(line for line in lines if f" {own}" in line or f" {of_tests}" not in line)
 
 
 def open_files(pid: int) -> int:

@@ -19,7 +19,7 @@ SLACK = 4
 async def weather(tmp_path: Path, executions: int, kills: dict[str, int], seed: int) -> Storm:
     """Let a storm pass, and see that nothing is left of it."""
     data_dir = tmp_path / "node"
-    mounted = mounts()
+    mounted = mounts(tmp_path)
     async with Storm(data_dir, random.Random(seed), kills) as storm:
         storm.begin()
         if storm.node.level != "container":
@@ -37,7 +37,7 @@ async def weather(tmp_path: Path, executions: int, kills: dict[str, int], seed: 
         storm.note()
         assert storm.node.end() == 0
     assert are_gone(storm.seen), [process for process in storm.seen if process.lives]
-    assert mounts() == mounted
+    assert mounts(tmp_path) == mounted
     assert [folder for folder in storm.groups if folder.exists()] == []
     assert {path.name for path in (data_dir / "work").iterdir()} == work
     assert sum(storm.outcomes.values()) == executions + 40

@@ -104,7 +104,7 @@ def test_a_node_on_loopback_cannot_belong_to_a_hub_elsewhere(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_node_that_ends_however_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    mounted = mounts()
+    mounted = mounts(tmp_path)
     with running(tmp_path / "node", min_level="none") as node:
         contained(node)
         for name in ("a", "b"):
@@ -118,7 +118,7 @@ def test_a_node_that_ends_however_leaves_nothing(tmp_path: Path, number: signal.
         status = node.end(number)
         assert status == (0 if number == signal.SIGTERM else -signal.SIGKILL)
         assert are_gone(processes)
-    assert mounts() == mounted
+    assert mounts(tmp_path) == mounted
     if number == signal.SIGKILL:
         # What only a living process can remove goes when the next node starts.
         with running(tmp_path / "node", min_level="none") as again:
