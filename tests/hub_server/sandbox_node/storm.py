@@ -28,6 +28,7 @@ COMMANDS = (
     "sleep 30",
 )
 USES_OF_A_SANDBOX = 6
+MOST_SANDBOXES, MOST_LEFT = 12, 4
 
 
 @dataclass
@@ -46,11 +47,13 @@ class Storm:
     seen: set[Process] = field(default_factory=set)
     groups: set[Path] = field(default_factory=set)
     _names: int = 0
+    _left: int = 0
     _open: asyncio.Event = field(default_factory=asyncio.Event)
 
     def begin(self) -> None:
         """Start the node."""
-        self.node = start_node(self.data_dir, most_sandboxes=12, least_idle=2, most_idle=2)
+        self.node = start_node(self.data_dir, most_sandboxes=MOST_SANDBOXES, least_idle=2, most_idle=2)
+        self._left = 0
         self._open.set()
 
     async def run(self, executions: int, callers: int = 4) -> None:
@@ -71,10 +74,11 @@ class Storm:
                     return
                 await self._execute(node, name)
                 await self._kill_something()
-            # Some are left to their own: those that ended by a kill, and those that the next node has to remove.
-            # With no kills there is no next node either, and they would fill this one.
-            if made == "200" and (not self.kills or self.chance.random() < 0.9):
+            # Some are left to their own, for the next node to remove; with more of them this one would be full.
+            if made == "200" and (self._left >= MOST_LEFT or self.chance.random() < 0.9):
                 await self._delete(node, name)
+            elif made == "200":
+                self._left += 1
 
     async def _execute(self, node: RunningNode, name: str) -> None:
         token = make_token(bytes.fromhex(node.secret), name).text
