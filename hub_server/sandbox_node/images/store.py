@@ -279,15 +279,16 @@ class ImageStore:
         """Remove what processes that were killed left behind."""
         with self._locked():
             for folder in (self.folder / "aside").iterdir():
-                try:
+                descriptor = None
+                with contextlib.suppress(FileNotFoundError):
                     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-                except FileNotFoundError:
+                # What a tool still writes that is just ending itself goes when the store is opened again.
+                with contextlib.suppress(BlockingIOError, subprocess.CalledProcessError):
+                    if descriptor is not None:
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     remove_tree(folder)
-                    continue
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    remove_tree(folder)
-                os.close(descriptor)
+                if descriptor is not None:
+                    os.close(descriptor)
         self._remove_unnamed()
 
     def _names(self) -> _Names:

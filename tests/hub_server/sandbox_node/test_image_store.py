@@ -347,6 +347,21 @@ def test_an_import_that_is_killed_at_any_moment_leaves_nothing_half(tools: None,
         assert_nothing_is_left(store)
 
 
+def test_what_cannot_be_removed_yet_goes_when_the_store_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = ImageStore(tmp_path / "images").folder / "aside" / "left"
+    (left / "work").mkdir(parents=True)
+    (left / "lock").touch()
+    (tmp_path / "rm").write_text('#!/bin/sh\ncase "$*" in */left) exit 1; esac\nexec /bin/rm "$@"\n')
+    (tmp_path / "rm").chmod(0o755)
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        assert [image.name for image in ImageStore(tmp_path / "images").list()] == ["host"]
+    assert left.exists()
+    assert_nothing_is_left(ImageStore(tmp_path / "images"))
+
+
 def assert_nothing_is_left(store: ImageStore) -> None:
     assert list((store.folder / "aside").iterdir()) == []
     assert list((store.folder / "contents").iterdir()) == []
