@@ -69,13 +69,15 @@ class Storm:
             name = f"s{self._names}"
             made = await self._post(node, "/control/sandboxes", {"sandbox_id": name, "wait_s": 20}, node.secret)
             for _ in range(USES_OF_A_SANDBOX):
+                if node is not self.node:
+                    break  # it was killed, and nobody would answer
                 if next(left, None) is None:  # type: ignore[call-overload]
                     await self._delete(node, name)
                     return
                 await self._execute(node, name)
                 await self._kill_something()
             # Some are left to their own, for the next node to remove; with more of them this one would be full.
-            if made == "200" and (self._left >= MOST_LEFT or self.chance.random() < 0.9):
+            if made == "200" and (node is not self.node or self._left >= MOST_LEFT or self.chance.random() < 0.9):
                 await self._delete(node, name)
             elif made == "200":
                 self._left += 1
